@@ -71,6 +71,8 @@ def start(nodes: int, namespaces: int, pair: Certificate, cores: Cores, director
         (account / "token").write_text("token")
         (account / "ca.crt").write_bytes(pair.certificate.read_bytes())
         environment = {**os.environ, "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+        # A kubeconfig would come before the service account.
+        environment |= {"KUBECONFIG": "", "HOME": str(account)}
         environment |= {"BENCH_SERVICE_ACCOUNT": str(account), "BENCH_TURNS": str(directory / "turns")}
         with _replica(environment, pair, cores) as (process, ops, begun):
             listens = _wait(ops, process, lambda status: status != 0)

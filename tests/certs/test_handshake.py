@@ -78,4 +78,4 @@ async def test_authorities_are_trusted_as_by_kubectl(tmp_path: Path) -> None:
         port = server.sockets[0].getsockname()[1]
         for authority in (root_pem, between_pem):
             await verify_server_certificate("localhost", port, "service.test", authority)
-            assert verifying(cadata=authority.decode()).verify_flags == verifying().verify_flags
+            assert verifying(authority).verify_flags == verifying().verify_flags

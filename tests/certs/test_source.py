@@ -1,4 +1,4 @@
-"""Certificates that are made or read from files, and files that change."""
+"""Certificates that are made, or read from files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
 from certs.authority import check_client_authorities
-from certs.pem import CertificateError, FileWatcher, Pair, read_pem
+from certs.pem import CertificateError, Pair
 from certs.rotation import CA_CRT
 from certs.source import certificate_builder, check_files, common_name, self_signed
 from tests.certs.memory import odd
@@ -43,7 +43,7 @@ def write(tmp_path: Path, name: str, data: bytes) -> Path:
 
 
 def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pair:
-    return check_files(certificate, key, (read_pem(certificate), read_pem(key)), now)
+    return check_files(certificate, key, (certificate.read_bytes(), key.read_bytes()), now)
 
 
 def test_wrong_files_get_one_sentence_each(tmp_path: Path, golden: Golden) -> None:
@@ -54,8 +54,7 @@ def test_wrong_files_get_one_sentence_each(tmp_path: Path, golden: Golden) -> No
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
     )
     cases = [
-        *((tmp_path / "none", key), (tmp_path, key), (certificate, tmp_path / "none"), (key, key)),
-        *((write(tmp_path, "e", b""), key), (certificate, certificate)),
+        *((key, key), (write(tmp_path, "e", b""), key), (certificate, certificate)),
         *((certificate, write(tmp_path, "x", encrypted)), (certificate, write(tmp_path, "o", other.key))),
     ]
     cases += [(write(tmp_path, name, odd(name)[CA_CRT]), key) for name in ("version 2", "type of key")]
@@ -96,44 +95,6 @@ def test_kinds_of_keys(tmp_path: Path, key: Any, usable: bool, golden: Golden) -
         with pytest.raises(CertificateError) as refused:
             from_files(*files, now=NOW)
         golden(str(refused.value))
-
-
-def test_a_change_counts_once_it_has_settled(tmp_path: Path) -> None:
-    crt, key = tmp_path / "crt", tmp_path / "key"
-    crt.write_text("1")
-    key.write_text("1")
-    followed = FileWatcher(crt, key)
-    assert [followed.has_changed() for _ in range(2)] == [False, False]
-    crt.write_text("2")
-    assert not followed.has_changed(), "the key may come a moment later"
-    key.write_text("2")
-    assert [followed.has_changed() for _ in range(3)] == [False, True, False]
-
-
-def test_mounted_secrets_change_by_a_link(tmp_path: Path) -> None:
-    for version in ("1", "2"):
-        (tmp_path / version).mkdir()
-        (tmp_path / version / "crt").write_text(version)
-    data = tmp_path / "..data"
-    data.symlink_to("1")
-    (tmp_path / "crt").symlink_to("..data/crt")
-    followed = FileWatcher(tmp_path / "crt")
-    new = tmp_path / "..new"
-    new.symlink_to("2")
-    new.replace(data)
-    assert [followed.has_changed() for _ in range(3)] == [False, True, False]
-
-
-def test_files_that_go_and_come_back(tmp_path: Path) -> None:
-    crt = tmp_path / "crt"
-    crt.write_text("1")
-    followed = FileWatcher(crt)
-    crt.unlink()
-    assert not followed.has_changed()
-    crt.write_text("1")
-    assert [followed.has_changed() for _ in range(2)] == [False, False]
-    crt.unlink()
-    assert [followed.has_changed() for _ in range(2)] == [False, True]
 
 
 def test_authorities_of_clients(tmp_path: Path, golden: Golden) -> None:

@@ -79,8 +79,11 @@ async def test_a_service_account_whose_files_change(
     place = urlsplit(plane.server)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(place.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(place.port))
+    # A kubeconfig would come first.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setattr(adapter, "SERVICE_ACCOUNT", tmp_path)
-    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
     (tmp_path / "token").write_text(plane.token(namespace, name))
     (tmp_path / "ca.crt").write_bytes(plane.pki.ca.read_bytes())
     transport = await connect()

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from certs.pem import CertificateError, read_pem
 from tests.cli.runner import run
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import device, pipe
@@ -54,8 +53,6 @@ def test_what_is_no_regular_file_is_refused_at_once(make: Callable[[Path], None]
         with pytest.raises(InputError) as refused:
             read()
         assert str(path) in str(refused.value)
-    with pytest.raises(CertificateError):
-        read_pem(path)
     assert path not in [each.readlink() for each in Path("/proc/self/fd").iterdir() if os.path.lexists(each)]
     every_command_refuses(path)
 
@@ -88,8 +85,6 @@ def test_what_is_there_is_read(tmp_path: Path, golden: Golden) -> None:
 def test_what_is_no_name_of_a_file_is_told(name: str) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_file(name, 99)
-    with pytest.raises(CertificateError, match="is not the name of a file"):
-        read_pem(Path(name))
 
 
 def test_a_bomb_is_put_out_before_it_has_unfolded(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:

@@ -23,7 +23,7 @@ def _refuse_page_listen(_context: click.Context, _option: click.Parameter, value
 
 @click.command()
 @CLUSTER_FROM
-@kubeconfig_option("in a pod, its service account; otherwise as kubectl")
+@kubeconfig_option("as kubectl; in a pod without a kubeconfig, its service account")
 @config_option("the built-in defaults")
 @click.option("--listen", metavar="HOST:PORT", help="Address for admission requests (TLS).")
 @click.option("--ops-listen", metavar="HOST:PORT", help="Address for health checks and metrics (plain HTTP).")

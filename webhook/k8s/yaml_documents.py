@@ -12,12 +12,10 @@ import io
 import json
 import os
 import re
-import stat
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from pathlib import Path
 from sys import intern
 from typing import Any, BinaryIO, Final, NoReturn
 
@@ -25,6 +23,7 @@ import msgspec
 import yaml
 from yaml import events
 
+from certs import files
 from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.json_tree import is_too_deep
 from webhook.text import SURROGATE
@@ -42,20 +41,13 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
 
     An `InputError` where it cannot be read, is larger, or is a named pipe, a device or another thing that is no file.
     """
-    where = os.fspath(path)
     try:
-        # The first check avoids opening a device, which may act on that; the second is of the opened file.
-        _check(Path(where).stat(), where)
-        # Without O_NONBLOCK, the opening of a named pipe that was created since would wait for its writer. A directory
-        # that was created since is closed by `open`, not by os.fdopen.
-        with open(where, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-            _check(os.fstat(stream.fileno()), where)
-            return read_limited(stream, most, where, fix)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where) from error
-    except ValueError as error:
-        # A NUL byte, which YAML can have, or half a surrogate pair.
-        raise InputError("cannot be read: its name is not one of a file", where) from error
+        return files.read(path, most)
+    except files.FileError as error:
+        # What people give a command in place of a file is often the output of another.
+        irregular = "use a regular file, or - for standard input where it is supported"
+        does = {files.LargeFileError: fix, files.IrregularFileError: irregular}.get(type(error), error.fix)
+        raise InputError(error.what, os.fspath(path), does) from error
 
 
 def read_limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes:
@@ -82,14 +74,6 @@ def decompress(data: bytes, most: int, where: str) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError("is not a whole gzip file", where, "compress it again, or drop .gz from its name") from error
     return bytes(result)
-
-
-def _check(status: os.stat_result, where: str) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise InputError("cannot be read: Is a directory", where)
-    if not stat.S_ISREG(status.st_mode):
-        fix = "use a regular file, or - for standard input where it is supported"
-        raise InputError("is not a regular file", where, fix)
 
 
 MAX_DEPTH: Final = 200

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
+
+from certs.handshake import show
 
 
 def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") -> ssl.SSLContext:
@@ -33,19 +32,9 @@ def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") 
             result.load_verify_locations(cadata=client_ca.decode("ascii"))
         except UnicodeDecodeError:
             raise ssl.SSLError(0, "no PEM") from None
-    # OpenSSL wants files: these are in memory alone, so that a key touches no disk and a read-only root will do.
     if certificate:
-        with _in_memory("tls.crt", certificate) as crt, _in_memory("tls.key", key) as secret:
-            result.load_cert_chain(crt, secret)
+        show(result, certificate, key)
     return result
-
-
-@contextmanager
-def _in_memory(name: str, content: bytes) -> Iterator[str]:
-    """The path of a file that is in memory only, for as long as the context lasts."""
-    with os.fdopen(os.memfd_create(name), "wb", buffering=0) as file:
-        file.write(content)
-        yield f"/proc/self/fd/{file.fileno()}"
 
 
 class ReloadableTLSContext:
@@ -53,7 +42,8 @@ class ReloadableTLSContext:
 
     Loading a new pair into the live context breaks it for every later handshake if key and certificate do not match. So
     each pair gets a context of its own, and the handshake picks the present one, also without SNI. Whether clients need
-    a certificate is fixed with the listener; the CAs that sign them may change.
+    a certificate is fixed with the listener; the CAs that sign them may change. One thread makes all changes, since
+    each of them takes over what it does not change.
 
     Args:
         certificate: PEM; empty: every handshake fails until the first `swap`.

@@ -9,10 +9,12 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
+from certs import files
 from webhook.errors import InputError, InputErrors
-from webhook.k8s.yaml_documents import read_file
 from webhook.settings.model import Settings
 from webhook.settings.validation import validate
 
@@ -90,11 +92,13 @@ class SettingsFile:
         self._on_rejected = on_rejected
         self._on_reloaded = on_reloaded
         self._on_restart_needed = on_restart_needed
-        self.current = load(path)
+        self._followed: Final = files.Followed(Path(path), most=MAX_BYTES)
+        with _reading(self._path):
+            (content,) = self._followed.read()
+        self.current = parse(content, self._path)
         self._at_start = self.current
         self.problem: InputError | None = None
         self._restart_needed: list[str] = []
-        self._seen = self._evaluated = self.current.digest
 
     async def watch(self) -> None:
         """Poll the file until cancelled."""
@@ -104,24 +108,16 @@ class SettingsFile:
 
     async def poll(self) -> None:
         """Read the file once; valid content takes effect once two reads in a row have found it."""
-        read: bytes | InputError
         try:
-            read = await asyncio.to_thread(read_bytes, self._path)
-        except InputError as mistake:
-            read = mistake
-        seen = str(read) if isinstance(read, InputError) else hashlib.sha256(read).hexdigest()
-        settled = seen == self._seen
-        self._seen = seen
-        if not settled or seen == self._evaluated:
-            return
-        self._evaluated = seen
-        self.problem = None
-        try:
-            if isinstance(read, InputError):
-                raise read
-            if seen != self.current.digest:
+            with _reading(self._path):
+                changed = await asyncio.to_thread(self._followed.look)
+            if changed is None:
+                return
+            self.problem = None
+            # It is the same where a mistake was taken back.
+            if hashlib.sha256(changed[0]).hexdigest() != self.current.digest:
                 # A file that is full of mistakes takes seconds.
-                self._swap(await asyncio.to_thread(parse, read, self._path))
+                self._swap(await asyncio.to_thread(parse, changed[0], self._path))
         except InputError as mistake:
             self.problem = mistake
             self._on_rejected(mistake)
@@ -149,8 +145,15 @@ def _changes_at_start(old: Settings, new: Settings) -> Iterator[str]:
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The content of a settings file; `InputErrors` where it cannot be read, or is larger than `MAX_BYTES`."""
-    where = os.fspath(path)
+    with _reading(os.fspath(path)):
+        return files.read(path, MAX_BYTES)
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Say that a settings file cannot be read as all its mistakes are said."""
     try:
-        return read_file(path, MAX_BYTES, "a settings file is not larger")
-    except InputError as error:
-        raise InputErrors([InputError(error.what, where, error.fix)]) from error.__cause__
+        yield
+    except files.FileError as error:
+        fix = "a settings file is not larger" if isinstance(error, files.LargeFileError) else error.fix
+        raise InputErrors([InputError(error.what, where, fix)]) from error.__cause__

@@ -34,6 +34,9 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(adapter, "SERVICE_ACCOUNT", tmp_path)
+    # A kubeconfig would come first.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
     (tmp_path / "token").write_text("t0\n")
     return tmp_path
@@ -129,7 +132,7 @@ async def test_token_and_authority_are_read_every_minute(account: Path, monkeypa
     trustme.CA().cert_pem.write_to_path(account / "ca.crt")
     (account / "token").write_text("t1")
     assert (await token_of(mine), mine.tls) == ("Bearer t0", before)
-    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
     assert await token_of(mine) == "Bearer t1"
     assert mine.tls is not before
     before = mine.tls
@@ -139,7 +142,8 @@ async def test_token_and_authority_are_read_every_minute(account: Path, monkeypa
 
 
 async def token_of(account: ServiceAccount) -> str | None:
-    """As kubernetes-asyncio asks for it, before each request."""
+    """As before each request."""
+    account._look_if_due()
     token: str | None = await account.configuration.get_api_key_with_prefix("BearerToken")
     return token
 
@@ -147,7 +151,7 @@ async def token_of(account: ServiceAccount) -> str | None:
 async def test_a_new_authority_counts_for_new_connections(
     account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
     right = (account / "ca.crt").read_bytes()
     trustme.CA().cert_pem.write_to_path(account / "ca.crt")
     transport = await connect()
@@ -161,7 +165,7 @@ async def test_authorities_that_change_again_and_again_leave_no_sessions(
     account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has its verified connections, and its authorities in memory."""
-    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
     made: list[aiohttp.ClientSession] = []
     session = aiohttp.ClientSession
 
@@ -219,7 +223,7 @@ async def test_a_moment_in_which_a_file_can_not_be_read_fails_no_request(
     moment: str,
 ) -> None:
     """What is in memory is still valid; and the other of the two files is read all the same."""
-    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
     caplog.set_level("INFO", "webhook.k8s.client")
     transport = await connect()
     server.token = "t0"

@@ -24,6 +24,7 @@ from tests.k8s.client.odd_files import ODD_FILES
 from tests.k8s.client.test_transport import failure
 from webhook.admission.credentials import scrub_prose
 from webhook.errors import InputError
+from webhook.k8s.client import adapter
 from webhook.k8s.client.identity import Impersonation, Kubeconfig
 from webhook.k8s.client.transport import connect
 
@@ -70,7 +71,7 @@ class TestKubeconfig:
     @pytest.mark.parametrize(
         ("document", "fix"),
         [
-            *(("just text", "--kubeconfig"), ("", "--kubeconfig"), ("a: [", "repair"), ("a: \x01", "repair")),
+            *(("just text", "--kubeconfig"), ("", "use-context"), ("a: [", "repair"), ("a: \x01", "repair")),
             *((config(**{"current-context": ""}), "use-context"), ({}, "use-context")),
             *((config(**{"current-context": "z"}), "repair"), (config(contexts=None), "repair")),
             *((config(users=[]), "repair"), (config(clusters=[]), "repair"), (config(clusters=["x"]), "repair")),
@@ -115,6 +116,37 @@ class TestKubeconfig:
         """By a parser that takes the square of it."""
         monkeypatch.setattr("webhook.k8s.client.kubeconfig.yaml.safe_load", None)
         golden((await refusal(write(tmp_path, text))).what)
+
+    @pytest.mark.parametrize("by", ["$KUBECONFIG", "~/.kube/config"])
+    async def test_in_a_pod_it_comes_before_the_service_account(
+        self, server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+    ) -> None:
+        """As for kubectl: who writes one down means another cluster or user, for example in a pipeline's pod."""
+        for name, value in (("HOST", "127.0.0.1"), ("PORT", "1")):
+            monkeypatch.setenv(f"KUBERNETES_SERVICE_{name}", value)
+        monkeypatch.delenv("KUBECONFIG", raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        (tmp_path / ".kube").mkdir()
+        if by == "$KUBECONFIG":
+            monkeypatch.setenv("KUBECONFIG", server.kubeconfig(tmp_path / "config"))
+        else:
+            server.kubeconfig(tmp_path / ".kube" / "config")
+        transport = await connect()
+        assert (await transport.get("/version"))[0] == 200
+        await transport.close()
+
+    @pytest.mark.parametrize("content", [None, "", "{}", "apiVersion: v1\nkind: Config\nclusters: null\n"])
+    async def test_in_a_pod_one_without_a_cluster_is_none(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+    ) -> None:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBECONFIG", f":{tmp_path / 'config'}")
+        if content is not None:
+            write(tmp_path, content)
+        with pytest.raises(InputError, match="the pod's service account cannot be used"):
+            await connect()
+        (tmp_path / "config").write_text("a: [")
+        assert "not YAML" in str(await refusal("")), "what is broken is said, as by kubectl"
 
     async def test_that_is_not_there(self, tmp_path: Path, golden: Golden) -> None:
         golden((await refusal(str(tmp_path / "missing"))).what)
@@ -242,13 +274,16 @@ class TestKubeconfig:
             await transport.close()
 
     async def test_no_directory_has_to_be_writable(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Unless a client certificate is in the kubeconfig itself: a pod may have a read-only file system."""
+        """Not for the key of a client either: a pod may have a read-only file system, and no key belongs in a file."""
         authority = trustme.CA()
+        client = authority.issue_cert("ann.example")
+        pair = {"client-certificate": client.cert_chain_pems[0], "client-key": client.private_key_pem}
+        user = {f"{name}-data": base64.b64encode(pem.bytes()).decode() for name, pem in pair.items()}
         data = base64.b64encode("größer\n".encode("latin-1") + authority.cert_pem.bytes()).decode()
         async with running(FakeApiServer(), tls_of(authority)) as server:
             monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
             cluster = {"server": server.url.replace("https:", "HTTPS:"), "certificate-authority-data": data}
-            transport = await connect(write(tmp_path, config(cluster=cluster)))
+            transport = await connect(write(tmp_path, config(cluster=cluster, user=user)))
             assert (await transport.get("/version"))[0] == 200
             await transport.close()
 
@@ -406,6 +441,88 @@ class TestTokens:
     async def test_of_other_providers_are_refused(self, tmp_path: Path, provider: Any, golden: Golden) -> None:
         text = yaml.safe_dump(config(user={"auth-provider": provider}))
         golden((await refusal(write(tmp_path, text.replace("EXPIRED", id_token(exp=time.time() - 1))))).what)
+
+    @pytest.mark.parametrize(
+        "user",
+        [{"token": "t0\r\nImpersonate-User: ann"}, {"token": " "}, {"tokenFile": "two lines"}, {"tokenFile": "empty"}],
+        ids=["two lines", "space", "a file of two lines", "an empty file"],
+    )
+    async def test_that_no_header_can_hold_are_said_before_any_request(
+        self, tmp_path: Path, user: dict[str, str]
+    ) -> None:
+        (tmp_path / "two lines").write_text("t0\nt1")
+        (tmp_path / "empty").write_text("\n")
+        error = await refusal(write(tmp_path, config(user=user)))
+        assert "the token" in error.what
+        assert "Impersonate" not in str(error)
+
+    async def test_of_a_file_is_read_every_minute(
+        self, server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Not when it has expired alone: a proxy may answer that in its own way. client-go reads it as often."""
+        (tmp_path / "token").write_text("t0")
+        transport = await connect(server.kubeconfig(tmp_path / "config", tokenFile="token"))
+        (tmp_path / "token").write_text("t1")
+        await transport.get("/version")
+        monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
+        await transport.get("/version")
+        (tmp_path / "token").unlink()
+        await transport.get("/version")
+        assert [each.headers["Authorization"] for each in server.asked] == ["Bearer t0", "Bearer t1", "Bearer t1"]
+        (warning,) = caplog.messages
+        assert warning.startswith("the user of the kubeconfig stays as it was read before: ")
+        await transport.close()
+
+
+class TestCertificates:
+    """Those of the client, and the CA that verifies the API server."""
+
+    async def test_files_are_read_every_minute(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        authority = trustme.CA()
+        seen = []
+
+        def names(request: web.Request) -> web.Response:
+            assert request.transport is not None
+            [(_, name)] = request.transport.get_extra_info("peercert")["subjectAltName"]
+            seen.append(name)
+            return web.Response()
+
+        def write_pair(name: str, *, with_key: bool = True) -> None:
+            made = authority.issue_cert(name)
+            made.cert_chain_pems[0].write_to_path(tmp_path / "crt")
+            if with_key:
+                made.private_key_pem.write_to_path(tmp_path / "key")
+
+        context = tls_of(authority)
+        context.verify_mode = ssl.CERT_REQUIRED
+        authority.configure_trust(context)
+        authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+        monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
+        write_pair("one.example")
+        async with running(FakeApiServer(), context) as server:
+            server.answer("/version", names, times=9)
+            cluster = {"server": server.url, "certificate-authority": "ca.crt"}
+            user = {"client-certificate": "crt", "client-key": "key"}
+            transport = await connect(write(tmp_path, config(cluster=cluster, user=user)))
+            await transport.get("/version")
+            write_pair("two.example", with_key=False)
+            await transport.get("/version")
+            assert len(caplog.messages) == 1, "the key may come a moment later"
+            write_pair("three.example")
+            await transport.get("/version")
+            trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
+            assert "x509" in await failure(transport.get("/version"))
+            authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+            await transport.get("/version")
+            await transport.close()
+        assert seen == ["one.example", "one.example", "three.example", "three.example"]
+
+    async def test_one_without_a_key_is_refused(self, tmp_path: Path) -> None:
+        """As kubectl does, instead of requests that are anonymous."""
+        data = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+        assert "no key" in (await refusal(write(tmp_path, config(user={"client-certificate-data": data})))).what
 
 
 API = "client.authentication.k8s.io/v1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import json
 import socket
 import ssl
 import warnings
@@ -28,6 +29,7 @@ from webhook import __version__
 from webhook.errors import Unavailable
 from webhook.k8s.client import transport as module
 from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import KubernetesTransport, connect, default_namespace
 from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.yaml_documents import MAX_DEPTH
@@ -180,13 +182,30 @@ async def test_its_clock(server: FakeApiServer, transport: KubernetesTransport, 
 def test_the_namespace_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the downward API comes first, as for kubectl."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
-    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("POD_NAMESPACE", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(module, "_POD_NAMESPACE", tmp_path / "namespace")
     assert default_namespace() == "default"
     (tmp_path / "namespace").write_text("mine\n")
     assert default_namespace() == "mine"
     monkeypatch.setenv("POD_NAMESPACE", "told")
     assert default_namespace() == "told"
+    server = FakeApiServer()
+    server.url = "https://localhost:1"
+    kubeconfig = server.kubeconfig(tmp_path / "config")
+    assert default_namespace(Kubeconfig(kubeconfig)) == "told", "a context without one says nothing"
+    document = json.loads((tmp_path / "config").read_text())
+    document["contexts"][0]["context"]["namespace"] = "of-the-context"
+    (tmp_path / "config").write_text(json.dumps(document))
+    monkeypatch.setenv("KUBECONFIG", kubeconfig)
+    assert default_namespace() == "of-the-context"
+
+
+async def test_what_no_request_can_hold_is_the_caller_s_fault(transport: KubernetesTransport) -> None:
+    """And is said as such, instead of being called a failure of the API server's or of the credentials."""
+    with pytest.raises(UnicodeEncodeError):
+        await transport.request("POST", PATH, body={"half of a pair": "\ud800"})
 
 
 class TestTokens:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import threading
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -128,6 +129,40 @@ async def test_mounted_files_are_followed(
         await certificates.keep_fresh(Options(), settings(tmp_path), "localhost:1", ends, live=False)
         await until(lambda: caplog.messages)
     assert caplog.messages == ["internal error while following the certificate's files; retrying"], "of no rotation"
+
+
+async def test_a_listener_that_starts_while_a_pair_is_replaced_gets_the_new_one(
+    tmp_path: Path, quickly: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it starts at the very moment at which the others are handed the new pair."""
+    old, new = self_signed(["localhost"]), self_signed(["localhost"])
+    write(tmp_path, old)
+    client_ca = Pki(tmp_path / "clients").ca
+    certificates = Certificates(settings(tmp_path).tls, "localhost", KeptObject())
+    loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
+    starting: list[asyncio.Future[ssl.SSLContext]] = []
+    swap = ReloadableTLSContext.swap
+
+    def start_another() -> None:
+        starting.append(asyncio.ensure_future(certificates.listener_for(client_ca, "--page-client-ca")))
+
+    def swap_while_another_starts(self: ReloadableTLSContext, certificate: bytes, key: bytes) -> None:
+        if certificate == new.certificate and not starting:
+            if threading.get_ident() == loop_thread:
+                start_another()
+            else:
+                loop.call_soon_threadsafe(start_another)
+                # As long as it takes the other to start.
+                asyncio.run_coroutine_threadsafe(until(lambda: starting and starting[0].done()), loop).result()
+        swap(self, certificate, key)
+
+    monkeypatch.setattr(ReloadableTLSContext, "swap", swap_while_another_starts)
+    following = asyncio.create_task(certificates.follow())
+    write(tmp_path, new)
+    await until(lambda: certificates.reloads["accepted"])
+    following.cancel()
+    certificates.listener = await starting[0]  # type: ignore[misc] # what `served` asks
+    assert await served(certificates) == der(new)
 
 
 async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> None:

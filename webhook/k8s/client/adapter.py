@@ -16,9 +16,9 @@ import os
 import signal
 import ssl
 import sys
-import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -30,7 +30,8 @@ from kubernetes_asyncio.config.exec_provider import ExecProvider
 from kubernetes_asyncio.config.kube_config import ConfigNode
 from multidict import CIMultiDict
 
-from certs.handshake import verifying
+from certs.files import FileError, Followed
+from certs.handshake import show, verifying
 from webhook import __version__
 from webhook.errors import InputError, quote
 from webhook.k8s.client import kubeconfig
@@ -38,18 +39,16 @@ from webhook.k8s.client.api import ApiConnectionError, ApiRequest
 from webhook.k8s.client.identity import NOT_IMPERSONATED, Impersonation
 from webhook.k8s.client.kubeconfig import Context, list_of, text_of, unusable
 from webhook.k8s.client.proxies import proxy_of_environment
-from webhook.k8s.yaml_documents import read_file
 
 logger = logging.getLogger(__name__)
 
 USER_AGENT: Final = f"kubevirt-webhook/{__version__}"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# A token is replaced long before it expires, and the CA may be replaced, too. client-go reads as often.
-_REREAD_SECONDS: Final = 60.0
+# Between two looks at the files that a user's credentials and the CA are in. client-go looks as often for a token, and
+# each five minutes for certificates.
+_LOOK_SECONDS: Final = 60.0
 # Between two readings of a kubeconfig because its token was denied.
 _RENEW_SECONDS: Final = 10.0
-# A token is a few KiB; the CAs of a cluster are a few certificates.
-_MAX_FILE_BYTES: Final = 1024 * 1024
 # Events of large objects arrive as one line.
 _READ_BUFFER_BYTES: Final = 2 * 1024 * 1024
 # The present session, and the one before, whose connections watches may still use.
@@ -67,6 +66,8 @@ _CONFIG_ERRORS: Final = (OSError, ValueError, TypeError, config.ConfigException)
 
 # What a request was sent with: ``Authorization``, and how its connection was made.
 Sent: TypeAlias = tuple[str, ssl.SSLContext | None]
+# What takes up what files hold now; an `InputError` where that is no use.
+Take: TypeAlias = Callable[..., None]
 
 
 async def _refuse_redirect(
@@ -92,13 +93,23 @@ class Connection(ABC):
         configuration: has the API server's URL and how it is reached; its certificates are in ``tls`` already.
         tls: how connections are verified, and with which certificate; None: no TLS is spoken.
         impersonation: the user as whom requests are evaluated.
+        credentials: the files that the credentials and the CA are in, whose first content was taken already.
         context: the context of the kubeconfig; empty in a pod, which has none.
     """
 
+    # What is read, in a log.
+    _named = ""
+
     def __init__(
-        self, configuration: Configuration, tls: ssl.SSLContext | None, impersonation: Impersonation, context: str = ""
+        self,
+        configuration: Configuration,
+        tls: ssl.SSLContext | None,
+        impersonation: Impersonation,
+        credentials: Sequence[tuple[Followed, Take]],
+        context: str = "",
     ) -> None:
         self.context: Final = context
+        self._follow(credentials)
         self.configuration: Final = configuration
         configuration.proxy = configuration.proxy or proxy_of_environment(self.host, os.environ) or None
         # Several groups are several headers of one name; the library's default headers are a dict.
@@ -136,13 +147,47 @@ class Connection(ABC):
         self._sessions.append(session)
         self._client.rest_client.pool_manager = session
 
-    async def send(self, request: ApiRequest) -> aiohttp.ClientResponse:
-        """The head of the answer, whose body the caller reads or releases.
+    def _follow(self, credentials: Sequence[tuple[Followed, Take]]) -> None:
+        """Look at other files from now on, whose content was taken just now."""
+        self._credentials = credentials
+        # By files: why they are no use at the moment.
+        self._problems: dict[tuple[Path, ...], str] = {}
+        self._looked_at = asyncio.get_running_loop().time()
+
+    def _look_if_due(self) -> None:
+        """Before each request: look at the files if that was a minute ago, or if some were no use then."""
+        now = asyncio.get_running_loop().time()
+        if self._problems or now - self._looked_at >= _LOOK_SECONDS:
+            self._look()
+            self._looked_at = now
+
+    def _look(self) -> None:
+        """Take what files hold that have changed.
+
+        What can't be used at the moment leaves what was read before. It is most likely still valid; where it isn't, the
+        API server says so: its clock alone decides when a token expires.
+        """
+        before = "; ".join(self._problems.values())
+        for followed, take in self._credentials:
+            try:
+                if (contents := followed.look()) is not None:
+                    take(*contents)
+                    self._problems.pop(followed.paths, None)
+            except (FileError, InputError) as error:
+                self._problems[followed.paths] = str(error)
+        if self._problems and not before:
+            logger.warning("%s stays as it was read before: %s", self._named, "; ".join(self._problems.values()))
+        elif before and not self._problems:
+            logger.info("%s can be read again", self._named)
+
+    async def send(self, request: ApiRequest) -> tuple[aiohttp.ClientResponse, Sent]:
+        """The head of the answer, whose body the caller reads or releases, and what was sent for it.
 
         Raises:
             aiohttp.ClientError, OSError: there was none.
-            ValueError: a header or the URL is not valid.
         """
+        self._look_if_due()
+        tls = self.tls
         while len(self._sessions) > _SESSIONS:
             await self._sessions.pop(0).close()
         # The library knows its own models and plain values, no structs.
@@ -159,7 +204,7 @@ class Connection(ABC):
             _preload_content=False,
             _request_timeout=request.timeout,
         )
-        return response
+        return response, (response.request_info.headers.get("Authorization", ""), tls)
 
     @abstractmethod
     async def renew(self, denied: Sent) -> bool:
@@ -172,97 +217,70 @@ class Connection(ABC):
 
 
 class ServiceAccount(Connection):
-    """The service account of the pod, whose files are read again every minute; an `InputError` if they are no use.
+    """The service account of the pod; an `InputError` if its files are no use.
 
     Args:
         impersonation: the user as whom requests are evaluated.
     """
 
+    _named = "the pod's service account"
+
     def __init__(self, impersonation: Impersonation = NOT_IMPERSONATED) -> None:
         if not os.environ.get("KUBERNETES_SERVICE_PORT"):
             raise _unusable_account("the environment variable KUBERNETES_SERVICE_PORT is empty")
-        self._token: Final = SERVICE_ACCOUNT / "token"
-        self._authority: Final = SERVICE_ACCOUNT / "ca.crt"
-        self._pem: bytes | None = None
+        token, authority = _followed(SERVICE_ACCOUNT / "token"), _followed(SERVICE_ACCOUNT / "ca.crt")
         configuration = Configuration()
         try:
             # First, since the library reads whatever is there, also what has no end.
-            authorization = self._read_token()
-            tls = self._read_authority()
+            (content,), (pem,) = token.read(), authority.read()
+            authorization = f"Bearer {_token(content, str(token.paths[0]))}"
+            tls = _verified_by(pem, str(authority.paths[0]))
             config.load_incluster_config(  # type: ignore[no-untyped-call] # the library's types end here
                 configuration,
+                # The library's own refresh fails each request while the file cannot be read, and never reads the CA.
                 try_refresh_token=False,
-                token_filename=str(self._token),
-                cert_filename=str(self._authority),
+                token_filename=str(token.paths[0]),
+                cert_filename=str(authority.paths[0]),
             )
-        except (InputError, OSError, ValueError, config.ConfigException) as error:
+        except (FileError, InputError, OSError, ValueError, config.ConfigException) as error:
             raise _unusable_account(str(error)) from error
         configuration.ssl_ca_cert = None
         configuration.api_key[_BEARER] = authorization
-        # The library's own refresh fails each request while the file cannot be read, and never reads the CA again.
-        configuration.refresh_api_key_hook = self._refresh
-        self._read_at = asyncio.get_running_loop().time()
-        # Why the files could not be read the last time; empty: they could.
-        self._unreadable = ""
-        super().__init__(configuration, tls, impersonation)
+        files = (token, self._take_token), (authority, self._take_authority)
+        super().__init__(configuration, tls, impersonation, files)
 
     async def renew(self, denied: Sent) -> bool:
-        """Read the files before their time."""
-        self._reread()
+        """Look at the files before their time."""
+        self._look()
         return str(self.configuration.api_key[_BEARER]) != denied[0]
 
-    def _refresh(self, _: Configuration) -> None:
-        """Before each request: read the files again if they were read a minute ago."""
-        now = asyncio.get_running_loop().time()
-        if self._unreadable or now - self._read_at >= _REREAD_SECONDS:
-            self._reread()
-            self._read_at = now
+    def _take_token(self, content: bytes) -> None:
+        self.configuration.api_key[_BEARER] = f"Bearer {_token(content, str(SERVICE_ACCOUNT / 'token'))}"
 
-    def _reread(self) -> None:
-        """Take the token and the CA that the files hold now.
+    def _take_authority(self, pem: bytes) -> None:
+        self.tls = _verified_by(pem, str(SERVICE_ACCOUNT / "ca.crt"))
 
-        One that can't be read at the moment stays as it was. It is most likely still valid; where it isn't, the API
-        server says so: its clock alone decides when a token expires.
-        """
-        problems = []
-        try:
-            self.configuration.api_key[_BEARER] = self._read_token()
-        except InputError as error:
-            problems.append(str(error))
-        try:
-            if tls := self._read_authority():
-                self.tls = tls
-        except InputError as error:
-            problems.append(str(error))
-        unreadable, self._unreadable = self._unreadable, "; ".join(problems)
-        if self._unreadable and not unreadable:
-            logger.warning("the pod's service account stays as it was read before: %s", self._unreadable)
-        elif unreadable and not self._unreadable:
-            logger.info("the pod's service account can be read again")
 
-    def _read_authority(self) -> ssl.SSLContext | None:
-        """TLS that is verified by the CA in the file; None where the file holds what it held before."""
-        pem = read_file(self._authority, _MAX_FILE_BYTES, "")
-        if pem == self._pem:
-            return None
-        try:
-            tls = verifying(cadata=pem.decode("ascii", "ignore"))
-        except (ssl.SSLError, ValueError) as error:
-            reason = error.reason if isinstance(error, ssl.SSLError) else ""
-            raise InputError(f"{self._authority} is not a valid CA certificate ({reason or 'no PEM'})") from error
-        self._pem = pem
-        return tls
+def _token(content: bytes | str, where: str) -> str:
+    """A token as a header can hold it; an `InputError` about its place where it is none."""
+    try:
+        text = (content if isinstance(content, str) else content.decode()).strip()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not text") from error
+    if not text:
+        raise InputError(f"{where} is empty")
+    if not text.isprintable():
+        raise InputError(f"{where} has more than one line, so it is no token")
+    return text
 
-    def _read_token(self) -> str:
-        try:
-            token = read_file(self._token, _MAX_FILE_BYTES, "").decode().strip()
-        except UnicodeDecodeError as error:
-            raise InputError(f"{self._token} is not text") from error
-        if not token:
-            raise InputError(f"{self._token} is empty")
-        if not token.isprintable():
-            raise InputError(f"{self._token} has more than one line, so it is no token")
-        return f"Bearer {token}"
+
+def _verified_by(pem: bytes, where: str) -> ssl.SSLContext:
+    """TLS that is verified by a CA; an `InputError` about its place where it is none."""
+    try:
+        return verifying(pem)
+    except (ssl.SSLError, ValueError) as error:
+        reason = error.reason if isinstance(error, ssl.SSLError) else ""
+        raise InputError(f"{where} is not a valid CA certificate ({reason or 'no PEM'})") from error
 
 
 def _unusable_account(why: str) -> InputError:
@@ -276,16 +294,18 @@ class KubeconfigUser(Connection):
     Args:
         context: the current context.
         impersonation: the user as whom requests are evaluated.
-        path: of the kubeconfig, which is read again when its token is denied.
+        path: of the kubeconfig, which is read again when its credentials are denied.
         login: how the user logs in.
     """
 
+    _named = "the user of the kubeconfig"
+
     def __init__(self, context: Context, impersonation: Impersonation, path: str, login: _Login) -> None:
         self._path: Final = path
-        self._certificate = login.certificate
+        self._handshake = login.handshake
         self._renewing: Final = asyncio.Lock()
         self._renewed_at: float | None = None
-        super().__init__(login.configuration, login.tls, impersonation, context.name)
+        super().__init__(login.configuration, login.tls, impersonation, self._files(login), context.name)
 
     async def renew(self, denied: Sent) -> bool:
         """Read the kubeconfig again: a plugin or a file may have a new token or certificate."""
@@ -304,12 +324,35 @@ class KubeconfigUser(Connection):
                 logger.warning("the API server denied the credentials (401), and there are no others: %s", why)
                 return False
             self.configuration.api_key = login.configuration.api_key
-            if login.certificate != self._certificate:
-                self._certificate, self.tls = login.certificate, login.tls
+            if login.handshake != self._handshake:
+                self._handshake, self.tls = login.handshake, login.tls
+            self._follow(self._files(login))
             return self._differs(denied)
 
     def _differs(self, denied: Sent) -> bool:
         return (self.configuration.api_key.get(_BEARER, ""), self.tls) != denied
+
+    def _files(self, login: _Login) -> list[tuple[Followed, Take]]:
+        """The files of a login, and what takes up their content."""
+        names = ", ".join(map(str, login.files.paths))
+
+        def take_certificates(*contents: bytes) -> None:
+            handshake = _Handshake(**(self._handshake._asdict() | dict(zip(login.in_files, contents, strict=True))))
+            try:
+                self.tls = handshake.context()
+            except (ssl.SSLError, ValueError) as error:
+                raise InputError(f"{names}: {_sentence(error)}") from error
+            self._handshake = handshake
+
+        files: list[tuple[Followed, Take]] = [(login.files, take_certificates)] if names else []
+        if token_file := login.token_file:
+            where = str(token_file.paths[0])
+
+            def take_token(content: bytes) -> None:
+                self.configuration.api_key[_BEARER] = f"Bearer {_token(content, where)}"
+
+            files.append((token_file, take_token))
+        return files
 
 
 async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
@@ -324,77 +367,127 @@ async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
         raise unusable(_sentence(error), path) from error
 
 
+class _Handshake(NamedTuple):
+    """How connections are verified, and which certificate they show; the library's own is stricter than Go's.
+
+    Attributes:
+        is_tls: whether TLS is spoken at all.
+        is_verified: whether the API server's certificate is.
+        authority: PEM of the API server's CA; None: those of the system.
+        certificate: PEM of the client; empty: it shows none.
+        key: PEM of its key.
+    """
+
+    is_tls: bool
+    is_verified: bool
+    authority: bytes | None = None
+    certificate: bytes = b""
+    key: bytes = b""
+
+    def context(self) -> ssl.SSLContext | None:
+        """It, for new connections; raises `ssl.SSLError` or `ValueError`."""
+        if not self.is_tls:
+            return None
+        tls = verifying(self.authority)
+        if not self.is_verified:
+            tls.check_hostname = False
+            tls.verify_mode = ssl.CERT_NONE
+        if self.certificate:
+            show(tls, self.certificate, self.key)
+        return tls
+
+
 class _Login(NamedTuple):
-    """How a user logs in: the library's configuration, TLS where it is spoken, and the client's certificate."""
+    """How a user logs in.
+
+    Attributes:
+        configuration: the library's, without certificates.
+        handshake: the certificates.
+        tls: TLS with them, where it is spoken.
+        in_files: names of the parts of the handshake that are in files.
+        files: these files, in their order.
+        token_file: the file that the token is in; None: it is in none.
+    """
 
     configuration: Configuration
+    handshake: _Handshake
     tls: ssl.SSLContext | None
-    certificate: bytes
+    in_files: tuple[str, ...]
+    files: Followed
+    token_file: Followed | None
 
 
 async def _log_in(context: Context) -> _Login:
     """How the user of a context logs in; raises `InputError`, or one of `_CONFIG_ERRORS`."""
-    user, file = dict(context.user), context.file
+    user, file = context.user, context.file
+    held, paths = _certificates(context)
+    token, token_file = text_of(user, "token", file), None
     if "auth-provider" in user:
-        user["token"] = _id_token(user.pop("auth-provider"), file)
-    if "tokenFile" in user:
-        # client-go prefers the file, too; the library would take the token, and keep a line break at the file's end.
-        user["token"] = kubeconfig.read_credential(user.pop("tokenFile"), file).decode().strip()
+        token = _id_token(user["auth-provider"], file)
+    if path := text_of(user, "tokenFile", file):
+        # client-go prefers the file, too; the library would take the token.
+        token_file = _followed(path)
+        (content,) = _read(token_file, context)
+        token = _token(content, f"not a usable kubeconfig: the token in {path}")
     if "exec" in user:
-        user |= await _Plugin(user.pop("exec"), context).fields()
-    for key in ("token", "username", "password"):
-        text_of(user, key, file)
+        status = await _Plugin(user["exec"], context).run()
+        if status.token:
+            token, token_file = status.token, None
+        if status.client_certificate_data and status.client_key_data:
+            held |= {"certificate": status.client_certificate_data.encode(), "key": status.client_key_data.encode()}
+            paths = {name: path for name, path in paths.items() if name == "authority"}
+    files = _followed(*paths.values())
+    held |= dict(zip(paths, _read(files, context), strict=True))
+    if held.get("certificate") and not held.get("key"):
+        raise unusable("its client certificate has no key", file, "add client-key to the user")
+    library_user: dict[str, str] = {key: text_of(user, key, file) for key in ("username", "password") if key in user}
+    if token:
+        library_user["token"] = _token(token, "not a usable kubeconfig: the token")
+    cluster = {key: value for key, value in context.cluster.items() if not key.startswith("certificate-authority")}
+    document = {
+        "current-context": "current",
+        "contexts": [{"name": "current", "context": {"cluster": "current", "user": "current"}}],
+        "clusters": [{"name": "current", "cluster": cluster}],
+        "users": [{"name": "current", "user": library_user}],
+    }
     configuration = Configuration()
-    with contextlib.ExitStack() as temporary:
-        cluster = {key: value for key, value in context.cluster.items() if key != "certificate-authority-data"}
-        document = {
-            "current-context": "current",
-            "contexts": [{"name": "current", "context": {"cluster": "current", "user": "current"}}],
-            "clusters": [{"name": "current", "cluster": cluster}],
-            "users": [{"name": "current", "user": _with_key_files(user, file, temporary)}],
-        }
-        await config.load_kube_config_from_dict(document, client_configuration=configuration)
-        authority = text_of(context.cluster, "certificate-authority-data", context.cluster_file)
-        # Beside its certificates there may be words in any encoding.
-        pem = base64.b64decode(authority).decode("ascii", "ignore") if authority else None
-        tls, certificate = _tls(configuration, pem)
-    configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
-    return _Login(configuration, tls, certificate)
+    await config.load_kube_config_from_dict(document, client_configuration=configuration)
+    is_tls = str(configuration.host).startswith("https:")
+    handshake = _Handshake(is_tls, bool(configuration.verify_ssl), **held)
+    return _Login(configuration, handshake, handshake.context(), tuple(paths), files, token_file)
 
 
-def _with_key_files(user: dict[str, Any], file: str, temporary: contextlib.ExitStack) -> dict[str, Any]:
-    """A user whose certificate and key are in files: OpenSSL takes no key from memory.
+def _certificates(context: Context) -> tuple[dict[str, bytes], dict[str, str]]:
+    """The parts of a handshake by name: what the kubeconfig itself holds, and the files of the others.
 
-    The library would make such files, too, and keep them until the program ends.
+    As in client-go, what it holds itself is preferred.
     """
-    changed = dict(user)
-    for key in ("client-certificate", "client-key"):
-        if data := text_of(user, f"{key}-data", file):
-            path = Path(temporary.enter_context(tempfile.TemporaryDirectory()), key)
-            path.write_bytes(base64.b64decode(data))
-            del changed[f"{key}-data"]
-            changed[key] = str(path)
-    return changed
+    held, paths = dict[str, bytes](), dict[str, str]()
+    for name, key, section, file in (
+        ("authority", "certificate-authority", context.cluster, context.cluster_file),
+        ("certificate", "client-certificate", context.user, context.file),
+        ("key", "client-key", context.user, context.file),
+    ):
+        if data := text_of(section, f"{key}-data", file):
+            held[name] = base64.b64decode(data)
+        elif path := text_of(section, key, file):
+            paths[name] = path
+    return held, paths
 
 
-def _tls(configuration: Configuration, pem: str | None) -> tuple[ssl.SSLContext | None, bytes]:
-    """TLS as a configuration says, and its client certificate, if any; the library's own is stricter than Go's.
+def _followed(*paths: str | Path) -> Followed:
+    """Files of credentials. What they hold counts at once: if it is half a copy, the next look finds the rest."""
+    return Followed(*map(Path, paths), most=kubeconfig.MAX_CREDENTIAL_BYTES, looks=1)
 
-    Args:
-        configuration: by the library's loader.
-        pem: the certificates of the API server's CA, where they are in no file.
-    """
-    if not str(configuration.host).startswith("https:"):
-        return None, b""
-    tls = verifying(None if pem else configuration.ssl_ca_cert, pem)
-    if not configuration.verify_ssl:
-        tls.check_hostname = False
-        tls.verify_mode = ssl.CERT_NONE
-    if not configuration.cert_file:
-        return tls, b""
-    # With a password, if an empty one, OpenSSL does not ask for that of an encrypted key at the terminal.
-    tls.load_cert_chain(configuration.cert_file, configuration.key_file, "")
-    return tls, Path(configuration.cert_file).read_bytes()
+
+def _read(files: Followed, context: Context) -> tuple[bytes, ...]:
+    """What the files of a kubeconfig hold; an `InputError` where one cannot be read."""
+    try:
+        return files.read()
+    except FileError as error:
+        is_of_cluster = error.path == context.cluster.get("certificate-authority")
+        file = context.cluster_file if is_of_cluster else context.file
+        raise unusable(f"the file {error}", file) from error
 
 
 def _id_token(provider: Any, file: str) -> str:
@@ -475,19 +568,8 @@ class _Plugin(ExecProvider):
         info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
         self.env["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
 
-    async def fields(self) -> dict[str, str]:
-        """The credentials that it prints, as fields of a user."""
-        status = await self.run()
-        pair = (
-            {"client-certificate-data": status.client_certificate_data, "client-key-data": status.client_key_data}
-            if status.client_certificate_data
-            else {}
-        )
-        fields = {name: base64.b64encode((text or "").encode()).decode() for name, text in pair.items()}
-        return fields | ({"token": status.token} if status.token else {})
-
     async def run(self, previous_response: str | None = None) -> _ExecStatus:
-        """Run it, and return what it prints.
+        """Run it, and return the credentials that it prints: a token, or a certificate with its key, or all of them.
 
         Raises:
             InputError: it cannot be run, fails, takes too long, or prints no credentials.

@@ -20,6 +20,8 @@ from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
 
 T = TypeVar("T")
 
+# Where kubectl looks for one that nobody names.
+DEFAULT: Final = "~/.kube/config"
 # What `kubectl config view` prints in place of certificates, keys, tokens and passwords.
 _LEFT_OUT: Final = ("DATA+OMITTED", "REDACTED")
 
@@ -29,6 +31,21 @@ MAX_CREDENTIAL_BYTES: Final = 1024 * 1024
 
 # The extension of a cluster that plugins get as its configuration.
 _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
+
+
+def is_empty(path: str) -> bool:
+    """Whether kubeconfigs name no cluster: none of them is there, or none has a current context.
+
+    By client-go, a pod's service account counts in that case alone (``DeferredLoadingClientConfig``).
+
+    Raises:
+        InputError: one is no kubeconfig.
+    """
+    files = [file for file in _files(path) if not _is_missing(file)]
+    if path == DEFAULT:
+        # One that the user of a container may not read is not meant for it.
+        files = [file for file in files if os.access(file, os.R_OK)]
+    return not any(_document(file).get("current-context") for file in files)
 
 
 def namespace_of(path: str) -> str:
@@ -84,7 +101,7 @@ def read(path: str) -> Context:
     Raises:
         InputError: it names no file, or one that is no kubeconfig.
     """
-    files = [_expanded(file) for file in path.split(os.pathsep) if file]
+    files = _files(path)
     if not files:
         raise InputError("it names no file", "KUBECONFIG", "name one there, or with --kubeconfig")
     files = [file for file in files if not _is_missing(file)] or files[:1]
@@ -125,6 +142,10 @@ def read(path: str) -> Context:
     return Context(name, cluster | {"server": address}, cluster_file, user, user_file, namespace)
 
 
+def _files(path: str) -> list[str]:
+    return [_expanded(file) for file in path.split(os.pathsep) if file]
+
+
 def _expanded(file: str) -> str:
     """A path with the user's home directory for ``~``; as it is where there is none, as in a container."""
     try:
@@ -153,7 +174,8 @@ def _document(file: str) -> dict[str, Any]:
         # The parser takes the square of the depth.
         if is_deep(text):
             raise InputError(f"the kubeconfig {TOO_DEEP_TEXT}", file, "name another with --kubeconfig")
-        document = yaml.safe_load(text)
+        # As for kubectl, an empty file is one that sets nothing.
+        document = yaml.safe_load(text) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError("the kubeconfig is not YAML", file, "repair or replace it") from error
     if not isinstance(document, dict):
@@ -174,12 +196,8 @@ def _entry(documents: list[tuple[str, dict[str, Any]]], kind: str, name: str) ->
 
 
 def _with_absolute_paths(part: dict[str, Any], keys: tuple[str, ...], file: str) -> dict[str, Any]:
-    """A cluster or user with its paths made absolute, which name regular files and are relative to the kubeconfig."""
-    changed = {}
-    for key in keys:
-        if not part.get(f"{key}-data") and (text := text_of(part, key, file)):
-            changed[key] = absolute(text, file)
-            read_credential(changed[key], file)
+    """A cluster or user with its paths made absolute, which are relative to the kubeconfig."""
+    changed = {key: absolute(text, file) for key in keys if (text := text_of(part, key, file))}
     # As in client-go, an empty value is an absent one.
     return {key: value for key, value in (part | changed).items() if value != ""}
 

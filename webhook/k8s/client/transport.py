@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import msgspec
 
+from certs import files
 from webhook.errors import Unavailable
-from webhook.k8s.client import api
+from webhook.k8s.client import api, kubeconfig
 from webhook.k8s.client.api import (
     NO_QUERY,
     ApiConnectionError,
@@ -27,7 +28,6 @@ from webhook.k8s.client.api import (
     Transport,
 )
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.k8s.client.kubeconfig import namespace_of
 
 if TYPE_CHECKING:
     from webhook.k8s.client.adapter import Connection, Sent
@@ -201,53 +201,57 @@ class KubernetesTransport(Transport):
         """The head of an answer, and what was sent for it."""
         if self._closed:
             raise ApiConnectionError("the connection to the API server has been closed")
-        tls = self._connection.tls
-        try:
-            response = await self._connection.send(request)
-        except aiohttp.ClientError:
-            raise
-        except ValueError as error:
-            # A token that is unfit for a header.
-            raise ApiConnectionError("the credentials cannot be read") from error
-        return response, (response.request_info.headers.get("Authorization", ""), tls)
+        return await self._connection.send(request)
 
 
-async def connect(kubeconfig: Kubeconfig | str | None = None) -> KubernetesTransport:
+async def connect(target: Kubeconfig | str | None = None) -> KubernetesTransport:
     """Prepare a connection; no request is sent yet.
 
-    Without the path of a kubeconfig, it is that of the pod's service account inside a pod, else ``$KUBECONFIG`` or
-    kubectl's own default; an `InputError` where these cannot be used.
+    Without the path of a kubeconfig, it is that of ``$KUBECONFIG`` or kubectl's own default, and in a pod without
+    these, of its service account; an `InputError` where it cannot be used.
     """
     # It takes a third of a second and 36 MB, which commands without a cluster don't pay.
     from webhook.k8s.client.adapter import ServiceAccount, load  # noqa: PLC0415
 
-    options = kubeconfig if isinstance(kubeconfig, Kubeconfig) else Kubeconfig(kubeconfig or "")
-    if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return KubernetesTransport(ServiceAccount(options.impersonation))
-    return KubernetesTransport(await load(_path(options), options.impersonation))
+    options = target if isinstance(target, Kubeconfig) else Kubeconfig(target or "")
+    path = _kubeconfig(options)
+    connection = await load(path, options.impersonation) if path else ServiceAccount(options.impersonation)
+    return KubernetesTransport(connection)
 
 
-def default_namespace(kubeconfig: Kubeconfig | None = None) -> str:
+def default_namespace(options: Kubeconfig | None = None) -> str:
     """The namespace of what names none, as for kubectl: that of the context or of the pod, else ``default``.
 
     Raises:
         InputError: the kubeconfig cannot be used.
     """
-    options = kubeconfig or Kubeconfig()
-    if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        # As client-go: a pod may be told by the downward API.
-        if named := os.environ.get("POD_NAMESPACE"):
-            return named
-        try:
-            return _POD_NAMESPACE.read_text().strip() or "default"
-        except (OSError, UnicodeDecodeError):
-            return "default"
-    return namespace_of(_path(options)) or "default"
+    path = _kubeconfig(options or Kubeconfig())
+    named = kubeconfig.namespace_of(path) if path else ""
+    if named or not _is_in_pod():
+        return named or "default"
+    # As client-go: a pod may be told by the downward API.
+    if named := os.environ.get("POD_NAMESPACE", ""):
+        return named
+    try:
+        return files.read(_POD_NAMESPACE, kubeconfig.MAX_CREDENTIAL_BYTES).decode().strip() or "default"
+    except (files.FileError, UnicodeDecodeError):
+        return "default"
 
 
-def _path(options: Kubeconfig) -> str:
-    """The kubeconfigs of a command, as kubectl finds them."""
-    return options.path or os.environ.get("KUBECONFIG") or "~/.kube/config"
+def _kubeconfig(options: Kubeconfig) -> str:
+    """The kubeconfigs of a command, as kubectl finds them; empty in a pod that has none, so its service account counts.
+
+    Raises:
+        InputError: a kubeconfig cannot be used.
+    """
+    if options.path:
+        return options.path
+    path = os.environ.get("KUBECONFIG") or kubeconfig.DEFAULT
+    return "" if _is_in_pod() and kubeconfig.is_empty(path) else path
+
+
+def _is_in_pod() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def _end(response: aiohttp.ClientResponse) -> None:

@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
+from certs import files
 from certs.authority import check_client_authorities
 from certs.handshake import verify_server_certificate
-from certs.pem import POLL_SECONDS, CertificateError, FileWatcher, Pair, read_pem
+from certs.pem import MAX_BYTES, POLL_SECONDS, CertificateError, Pair
 from certs.rotation import KEYS, Bundles, NotNow, Plan, Rotation, Situation, StoredSecret, Terms, WebhookConfiguration
 from certs.source import check_files, self_signed
 from certs.state import plan
@@ -40,6 +41,8 @@ from webhook.server.runtime.options import Options
 from webhook.server.runtime.tasks import connected, keep_until
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings, TlsSettings
+
+T = TypeVar("T")
 
 EXPIRY: Final = "kubevirt_webhook_certificate_expiry_timestamp_seconds"
 MATCH: Final = "kubevirt_webhook_ca_bundle_match"
@@ -69,11 +72,10 @@ class Certificates:
         self._host: Final = host
         self._settings: Final = tls
         self._files: Final = Path(tls.cert_file), Path(tls.key_file)
-        self._client_ca: Final = Path(tls.client_ca_file) if tls.client_ca_file else None
-        # Before they are read, so that a change meanwhile is one.
-        self._followed: Final = FileWatcher(*self._files) if tls.mode == "mounted" else None
-        self._followed_clients: Final = FileWatcher(self._client_ca) if self._client_ca else None
-        self._tls: Final = _context(self._client_ca, "--client-ca")
+        self._client_ca: Final = Path(tls.client_ca_file)
+        self._followed: Final = files.Followed(*self._files, most=MAX_BYTES) if tls.mode == "mounted" else None
+        self._followed_ca: Final = files.Followed(self._client_ca, most=MAX_BYTES) if tls.client_ca_file else None
+        self._tls: Final = _context(self._followed_ca, "--client-ca")
         self.listener: Final = self._tls.listener
         # Other listeners with the same pair, each with CAs of its own for clients.
         self._others: list[ReloadableTLSContext] = []
@@ -86,11 +88,13 @@ class Certificates:
         # again.
         self.on_clients: Callable[[], None] = lambda: None
         try:
-            if tls.mode == "mounted":
-                self._use(_from_files(*self._files))
+            if self._followed:
+                self._use(self._check_pair(*self._followed.read()))
             elif tls.mode == "self-signed":
                 hosts = dict.fromkeys(["localhost", "127.0.0.1", "::1", host])
                 self._use(self_signed(list(hosts)))
+        except files.FileError as error:
+            raise InputError(str(error), "the serving certificate", "use a readable PEM file") from None
         except CertificateError as error:
             raise InputError(str(error), "the serving certificate") from None
 
@@ -100,7 +104,7 @@ class Certificates:
         Raises:
             InputError: the PEM file of its clients' CAs, which is read once, cannot be used; it names the setting.
         """
-        tls = await asyncio.to_thread(_context, client_ca, setting)
+        tls = await asyncio.to_thread(_context, files.Followed(client_ca, most=MAX_BYTES), setting)
         if self._pair:
             tls.swap(self._pair.certificate, self._pair.key)
         self._others.append(tls)
@@ -126,8 +130,11 @@ class Certificates:
         """Take up changed files until cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            await self._try_take(lambda: self._use(_from_files(*self._files)), "certificate", self._followed)
-            if await self._try_take(self._use_clients, "client CA", self._followed_clients):
+            if self._followed:
+                await self._try_take("certificate", self._followed, self._check_pair, self._use)
+            if self._followed_ca and await self._try_take(
+                "client CA", self._followed_ca, self._check_clients, self._use_clients
+            ):
                 self.on_clients()
 
     async def probe(self, address: str, bundles: Bundles) -> None:
@@ -202,18 +209,30 @@ class Certificates:
         """By webhook configuration, 1 if its caBundles verify the serving certificate, otherwise 0."""
         return {name: float(match) for name, match in self._probed.matches.items()} if self._probed else {}
 
-    async def _try_take(self, take: Callable[[], None], what: str, followed: FileWatcher | None) -> bool:
-        if followed is None or not await asyncio.to_thread(followed.has_changed):
-            return False
+    async def _try_take(
+        self, what: str, followed: files.Followed, check: Callable[..., T], use: Callable[[T], None]
+    ) -> bool:
+        """Use what changed files hold; whether there was such a change."""
+
+        def checked() -> T | None:
+            contents = followed.look()
+            return None if contents is None else check(*contents)
+
         try:
-            await asyncio.to_thread(take)
-        except CertificateError as error:
+            # Only what is used on the loop is used by all: a listener that starts meanwhile, and a rotation, are there.
+            if (taken := await asyncio.to_thread(checked)) is None:
+                return False
+            use(taken)
+        except (CertificateError, files.FileError) as error:
             self.reloads["rejected"] += 1
             self._log.error(f"changed {what} is invalid; keeping the previous one", why=str(error))
             return False
         self.reloads["accepted"] += 1
         self._log.info(f"{what} reloaded")
         return True
+
+    def _check_pair(self, certificate: bytes, key: bytes) -> Pair:
+        return check_files(*self._files, (certificate, key))
 
     def _use(self, pair: Pair) -> None:
         try:
@@ -224,10 +243,13 @@ class Certificates:
             raise CertificateError(f"OpenSSL does not accept the certificate or its key ({why}); renew them") from None
         self._pair = pair
 
-    def _use_clients(self) -> None:
-        assert self._client_ca
+    def _check_clients(self, pem: bytes) -> bytes:
+        check_client_authorities(self._client_ca, pem)
+        return pem
+
+    def _use_clients(self, pem: bytes) -> None:
         try:
-            self._tls.trust(_client_authorities(self._client_ca))
+            self._tls.trust(pem)
         except ssl.SSLError:
             raise CertificateError(f"OpenSSL does not accept {self._client_ca}; use a valid CA certificate") from None
 
@@ -238,24 +260,20 @@ def host_of(url: str | None, settings: Settings) -> str:
     return named or f"{settings.webhooks.service.name}.{settings.webhooks.service.namespace}.svc"
 
 
-def _context(client_ca: Path | None, setting: str) -> ReloadableTLSContext:
+def _context(client_ca: files.Followed | None, setting: str) -> ReloadableTLSContext:
     """A TLS context without a pair that accepts the certificates of a file's CAs, if there is one."""
+    if client_ca is None:
+        return ReloadableTLSContext()
     try:
-        return ReloadableTLSContext(client_ca=_client_authorities(client_ca) if client_ca else b"")
+        (pem,) = client_ca.read()
+        check_client_authorities(client_ca.paths[0], pem)
+        return ReloadableTLSContext(client_ca=pem)
+    except files.FileError as error:
+        raise InputError(str(error), setting, "use a readable PEM file") from None
     except CertificateError as error:
         raise InputError(str(error), setting) from None
     except ssl.SSLError:
         raise InputError("OpenSSL does not accept the client CA", setting, "use a valid CA certificate") from None
-
-
-def _from_files(certificate: Path, key: Path) -> Pair:
-    return check_files(certificate, key, (read_pem(certificate), read_pem(key)))
-
-
-def _client_authorities(path: Path) -> bytes:
-    pem = read_pem(path)
-    check_client_authorities(path, pem)
-    return pem
 
 
 async def make_plan(situation: Situation, now: datetime, later: datetime) -> Plan:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from certs import files
 from certs.handshake import verifying
+from certs.pem import MAX_BYTES
 from webhook.errors import InputError
 from webhook.images.registry.client import RegistryClient
 from webhook.images.registry.credentials import PullSecrets
@@ -105,7 +107,7 @@ async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSetti
     Raises:
         InputError: the settings or the kubeconfig cannot be used.
     """
-    files = _files(settings)
+    cache = _cache(settings)
     contexts = {name: _context(name, registry) for name, registry in settings.registries.items()}
     nodes = NodeLayers(settings.registries)
     async with AsyncExitStack() as ends:
@@ -116,14 +118,14 @@ async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSetti
         for name, registry in settings.registries.items():
             client = clients[name] = RegistryClient(name, registry, tls=contexts[name], own=nodes.own)
             ends.push_async_callback(client.close)
-        images = Images(clients, files=files, keyrings=secrets, on_manifest=nodes.on_manifest)
+        images = Images(clients, files=cache, keyrings=secrets, on_manifest=nodes.on_manifest)
         nodes.use(images)
         for work in (images, nodes):
             keep_until(ends, work.run, f"{type(work).__name__}: internal error; retrying")
         yield LayerScores(nodes, images, secrets)
 
 
-def _files(settings: LayersSettings) -> ManifestFiles | None:
+def _cache(settings: LayersSettings) -> ManifestFiles | None:
     directory = Path(settings.cache_directory)
     if settings.cache_directory and not directory.is_dir():
         fix = "create it, or mount a volume"
@@ -135,7 +137,9 @@ def _context(name: str, registry: RegistrySettings) -> ssl.SSLContext | None:
     if not registry.ca_file:
         return None
     try:
-        return verifying(registry.ca_file)
-    except OSError as error:
-        what = f"{registry.ca_file} cannot be used ({error.strerror or 'no PEM'})"
-        raise InputError(what, f"layers.registries.{name}.caFile", "use a PEM file of CA certificates") from None
+        return verifying(files.read(registry.ca_file, MAX_BYTES))
+    except files.FileError as error:
+        what = f"{registry.ca_file} {error.what}"
+    except (ssl.SSLError, ValueError):
+        what = f"{registry.ca_file} holds no valid CA certificates"
+    raise InputError(what, f"layers.registries.{name}.caFile", "use a PEM file of CA certificates")
