@@ -244,10 +244,14 @@ class ServiceAccount(Connection):
             )
         except (FileError, InputError, OSError, ValueError, config.ConfigException) as error:
             raise _unusable_account(str(error)) from error
-        configuration.ssl_ca_cert = None
         configuration.api_key[_BEARER] = authorization
         files = (token, self._take_token), (authority, self._take_authority)
-        super().__init__(configuration, tls, impersonation, files)
+        try:
+            # `ssl_ca_cert` stays. Without one the library reads all CAs of the system, for a context that nothing uses.
+            super().__init__(configuration, tls, impersonation, files)
+        except OSError as error:
+            # The library reads the CA once more.
+            raise _unusable_account(str(error)) from error
 
     async def renew(self, denied: Sent) -> bool:
         """Look at the files before their time."""

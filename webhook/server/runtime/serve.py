@@ -1,7 +1,8 @@
 """A running server: its parts, in the order in which they start and end; its signals, metrics, and traces.
 
-What is switched off is not imported: the page, the layer scores, and OpenTelemetry. Its standard environment variables
-say where spans go, and how many are kept, for example ``OTEL_EXPORTER_OTLP_ENDPOINT`` and ``OTEL_TRACES_SAMPLER``.
+What is switched off is not imported: the admin listener, the layer scores, and OpenTelemetry. Its standard environment
+variables say where spans go, and how many are kept, for example ``OTEL_EXPORTER_OTLP_ENDPOINT`` and
+``OTEL_TRACES_SAMPLER``.
 """
 
 from __future__ import annotations
@@ -36,10 +37,7 @@ from webhook.install.registration import Registration, RegistrationTarget, confi
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
-from webhook.server import explain
-from webhook.server.admin import PAGE_PATH, admin_application
 from webhook.server.app import ReviewApp
-from webhook.server.authorizer import Authorizer
 from webhook.server.guard import Limits
 from webhook.server.listener import Listener, serving
 from webhook.server.ops import (
@@ -126,6 +124,8 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         if at_start.admin.listen:
             views = _page_views(recorder, cluster, settings.current, certificates, waiting_for, ends)
             parts = _admin_parts(at_start.admin, cluster, metrics, rendering, views)
+            from webhook.server.admin import admin_application
+
             admins = admin_application(parts, metrics, guarded=not is_loopback(at_start.admin.listen))
             place = admin_listener(admins, at_start.admin.listen, certificates.listener)
             log.info("serving admins", address=await enter(place), paths=sorted(parts))
@@ -152,6 +152,10 @@ def _admin_parts(
     settings: AdminSettings, cluster: Cluster, metrics: Metrics, rendering: Rendering, views: PageViews | None
 ) -> dict[str, web.Application]:
     """What the admin listener serves, by path; without views, no page."""
+    from webhook.server import explain
+    from webhook.server.admin import PAGE_PATH
+    from webhook.server.authorizer import Authorizer
+
     guarded, parts = not is_loopback(settings.listen), dict[str, web.Application]()
     if settings.explain:
         parts[explain.PATH] = explain.Explainer(cluster, metrics, guarded=guarded).application()
