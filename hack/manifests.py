@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from textwrap import indent
 
-from webhook.install.schedulers.render import CONFIGURATION_KEY, VARIANTS, Place, Variant, configuration
+from webhook.install.schedulers.render import (
+    CONFIGURATION_KEY,
+    DIGEST_ANNOTATION,
+    VARIANTS,
+    Place,
+    Variant,
+    configuration,
+    shipped_stanza,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 MANIFESTS = ROOT / "manifests"
@@ -49,6 +56,17 @@ metadata:
 data:
   {key}: |
 {text}"""
+DEPLOYMENT = """apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: kubevirt-scheduler
+  namespace: {namespace}
+spec:
+  template:
+    metadata:
+      annotations:
+        {annotation}: "{digest}"
+"""
 DIGEST = """- op: replace
   path: /spec/template/metadata/annotations/kubevirt-webhook.github.io~1configuration-digest
   value: "{digest}"
@@ -79,10 +97,19 @@ def config_map(place: Place, namespace: str) -> str:
     return header + CONFIG_MAP.format(namespace=namespace, key=CONFIGURATION_KEY, text=text)
 
 
-def with_digest(deployment: str) -> str:
-    """The second scheduler's Deployment with the digest of the ConfigMap."""
-    line = rf'\g<1>"{digest(configuration(MANIFESTS, "spread"))}"'
-    return re.sub(r'(configuration-digest: )".*"', line, deployment)
+def scheduler_files() -> dict[Path, str]:
+    """What is written of the templates, but for what kustomize renders."""
+    files = {SCHEDULER / f"{variant}.yaml": configuration(MANIFESTS, variant) for variant in VARIANTS}
+    files[SCHEDULER / "layers.yaml"] = "".join(shipped_stanza(MANIFESTS))
+    for place, namespace in PLACES.items():
+        files[SCHEDULER / place / "configuration.yaml"] = config_map(place, namespace)
+    name = digest(configuration(MANIFESTS, "spread"))
+    text = DEPLOYMENT.format(namespace=PLACES["second"], annotation=DIGEST_ANNOTATION, digest=name)
+    files[SCHEDULER / "second" / "digest.yaml"] = WRITTEN.format(source="spread.yaml") + text
+    for variant in VARIANTS:
+        if variant != "spread":
+            files[SCHEDULER / "variants" / variant / "kustomization.yaml"] = component(variant)
+    return files
 
 
 def component(variant: Variant) -> str:
@@ -125,13 +152,9 @@ def main() -> None:
         rendered = MANIFESTS / "rendered" / f"{overlay.name}.yaml"
         rendered.write_text(_output(binaries / "kubectl", "kustomize", overlay))
         print(f"{overlay.relative_to(ROOT)} and {rendered.relative_to(ROOT)}")
-    for place, namespace in PLACES.items():
-        (SCHEDULER / place / "configuration.yaml").write_text(config_map(place, namespace))
-    deployment = SCHEDULER / "second" / "deployment.yaml"
-    deployment.write_text(with_digest(deployment.read_text()))
+    for file, text in scheduler_files().items():
+        file.write_text(text)
     for variant in VARIANTS:
-        if variant != "spread":
-            (SCHEDULER / "variants" / variant / "kustomization.yaml").write_text(component(variant))
         _render_scheduler(binaries / "kubectl", variant)
         print(f"{SCHEDULER.relative_to(ROOT)}: {variant}")
     print(_output(sys.executable, "-m", "hack.chart").strip())

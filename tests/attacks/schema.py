@@ -81,7 +81,7 @@ def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
         return Items(of_view(known.item_type, where))
     if isinstance(known, inspect.DictType):
         if where == "nodeSelectorTerms":
-            return of_shape(core._NODE_TERM)
+            return of_shape(core.NODE_SELECTOR_TERM)
         return SchemaEntries(of_view(known.value_type, where))
     if isinstance(known, inspect.StructType):
         fields = {each.encode_name: each.type for each in known.fields}

@@ -32,17 +32,30 @@ ROOT, MANIFESTS = manifests.ROOT, manifests.MANIFESTS
 
 
 def test_the_manifests_of_schedulers() -> None:
-    def written(*path: str) -> str:
-        return manifests.SCHEDULER.joinpath(*path).read_text()
-
-    for place, variants in manifests.PLACES.items():
-        assert written(place, "configuration.yaml") == manifests.config_map(place, variants), "run make manifests"
-    for variant in VARIANTS:
-        if variant != "spread":
-            assert written("variants", variant, "kustomization.yaml") == manifests.component(variant)
-    deployment = written("second", "deployment.yaml")
-    assert deployment == manifests.with_digest(deployment)
+    for file, text in manifests.scheduler_files().items():
+        assert file.read_text() == text, "run make manifests"
     assert manifests.digest("a") != manifests.digest("b")
+
+
+@pytest.mark.parametrize("name", [*VARIANTS, "layers"])
+def test_a_template_is_plain_yaml_whose_parameters_are_values(name: str) -> None:
+    template = yaml.safe_load((manifests.SCHEDULER / "templates" / f"{name}.yaml").read_text())
+    written = yaml.safe_load((manifests.SCHEDULER / f"{name}.yaml").read_text())
+    parameters: list[str] = []
+
+    def collect(filled: Any, value: Any) -> Any:
+        """What was filled in, with the parameters again."""
+        if isinstance(value, str) and value.startswith("$"):
+            parameters.append(value)
+            return value
+        if isinstance(value, dict):
+            assert filled.keys() == value.keys()
+            return {key: collect(filled[key], item) for key, item in value.items()}
+        return [collect(*each) for each in zip(filled, value, strict=True)] if isinstance(value, list) else filled
+
+    assert collect(written if name == "layers" else written["profiles"], template) == template
+    known = {"load-aware": "$METRIC_PROVIDER", "load-aware-pack": "$METRIC_PROVIDER", "layers": "$URL"}
+    assert parameters == ([known[name]] if name in known else [])
 
 
 @pytest.mark.parametrize("overlay", ["kubernetes", "openshift"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import config_of
+from tests.kubevirt.releases.test_schemas import has
 from webhook.errors import InputError, Unavailable
 from webhook.k8s.types.meta import Object
+from webhook.kubevirt import config
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, InstallReader, KubeVirtInstall, find_in_use
 from webhook.kubevirt.go_json.origins import Origin
+from webhook.kubevirt.go_json.structs import List, Shape, Struct
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationPolicy, MigrationRules, match_policy, migration_rules
-from webhook.kubevirt.releases.capabilities import Version
+from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, Version
 from webhook.kubevirt.releases.fields import FIELDS, VMI, DefinedFields, Definitions, unknown_fields
 from webhook.kubevirt.releases.release import Release
+from webhook.kubevirt.releases.schemas import kinds_of
 from webhook.kubevirt.types.views import KubeVirt
 
 ARM, PPC = (
@@ -61,6 +66,34 @@ def test_configured_values_are_the_clusters() -> None:
     assert (read.cpu_model, read.max_cpu_sockets, read.max_hotplug_ratio) == ("m", 3, 4)
     assert (read.node_selectors, read.cpu_allocation_ratio, read.memory_overcommit) == ({"pool": "vms"}, 3, 150)
     assert read.origin("cpu_model") is Origin.CLUSTER
+
+
+def test_the_frequency_that_the_cluster_has_at_least() -> None:
+    for hertz, read in ((2_000_000_000, 2_000_000_000), (0, None), ("2", None)):
+        given = {"developerConfiguration": {"minimumClusterTSCFrequency": hertz}}
+        assert ClusterConfig.of(given).minimum_tsc_frequency == read
+
+
+def paths_of(shape: Shape, path: str = "") -> Iterator[str]:
+    if path:
+        yield path
+    if isinstance(shape, List):
+        yield from paths_of(shape.item, path)
+    for name, field in shape.fields.items() if isinstance(shape, Struct) else ():
+        yield from paths_of(field, f"{path}.{name}".removeprefix("."))
+
+
+# Of KubeVirt's main branch.
+UNRELEASED = {"migrations.experimental.stallDetector"}
+
+
+def test_what_is_read_of_a_configuration_is_there_in_a_release() -> None:
+    read = {*paths_of(config._CONFIGURATION), *config._MEMBERS.values(), *(path for path, _ in config._PLAIN.values())}
+    kinds = [kind for version in SUPPORTED_VERSIONS for kind in kinds_of(version) if kind.kind == "KubeVirt"]
+    schemas = [kind.schema["properties"]["spec"]["properties"]["configuration"] for kind in kinds]
+
+    assert len(read) > 50
+    assert {path for path in read if not any(has(schema, path) for schema in schemas)} == UNRELEASED
 
 
 @pytest.mark.parametrize(

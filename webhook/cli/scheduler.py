@@ -81,7 +81,7 @@ def render(variant: Variant, cluster_scheduler: bool, prometheus: str, layers: s
     place: Place = "cluster" if cluster_scheduler else "second"
     text = configuration(manifests, variant, place, prometheus)
     if layers:
-        text += stanza((manifests / "scheduler" / "layers.yaml").read_text(), layers)
+        text += stanza(manifests, layers)
     write.data(text)
 
 

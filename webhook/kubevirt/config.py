@@ -5,7 +5,7 @@ KubeVirt ignores an invalid configuration as a whole (pkg/virt-config).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, get_origin, get_type_hints
@@ -185,15 +185,11 @@ class ClusterConfig:
         values = {name: member(settings, path) for name, path in _MEMBERS.items()}
         for name in _AMOUNTS:
             values[name] = None if values[name] is None else quantity.parse(values[name])
-        hypervisors, stall_detector = settings.get("hypervisors"), "migrations.experimental.stallDetector"
+        hypervisors = settings.get("hypervisors")
+        values |= {name: read_as(member(read, path)) for name, (path, read_as) in _PLAIN.items()}
         values |= {
             "live_update": settings.get("vmRolloutStrategy", "LiveUpdate") == "LiveUpdate",
             "hypervisor": hypervisors[0].get("name") if hypervisors else None,
-            # An empty one counts, and no type here knows it.
-            "detects_stalls": member(read, stall_detector) is not None or None,
-            "limits_cpus_by_namespace": member(read, "autoCPULimitNamespaceLabelSelector") is not None or None,
-            "minimum_tsc_frequency": _positive(member(read, "minimumClusterTSCFrequency")),
-            "permitted_devices": _permitted(member(read, "permittedHostDevices")),
             "feature_gates": frozenset(member(settings, "developerConfiguration.featureGates") or ()),
             "disabled_gates": frozenset(member(settings, "developerConfiguration.disabledFeatureGates") or ()),
         }
@@ -284,6 +280,11 @@ _MEMBERS: Final = {
 }
 
 
+def _is_there(value: object) -> bool | None:
+    """True for any value, an empty one too; None where there is none."""
+    return True if value is not None else None
+
+
 def _positive(value: object) -> int | None:
     return value if type(value) is int and value > 0 else None
 
@@ -295,6 +296,15 @@ def _permitted(devices: object) -> frozenset[str] | None:
     lists = (devices.get(kind) for kind in ("pciHostDevices", "mediatedDevices", "usb"))
     listed = [each for some in lists if isinstance(some, list) for each in some if isinstance(each, dict)]
     return frozenset(name for each in listed if isinstance(name := each.get("resourceName"), str))
+
+
+# The attributes that members set which no type here knows: each member's path, and how it is read.
+_PLAIN: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
+    "detects_stalls": ("migrations.experimental.stallDetector", _is_there),
+    "limits_cpus_by_namespace": ("autoCPULimitNamespaceLabelSelector", _is_there),
+    "minimum_tsc_frequency": ("developerConfiguration.minimumClusterTSCFrequency", _positive),
+    "permitted_devices": ("permittedHostDevices", _permitted),
+}
 
 
 def _is_valid(settings: Json, *, is_newer: bool) -> bool:

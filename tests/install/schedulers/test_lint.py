@@ -101,6 +101,11 @@ MISTYPED = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"typ": 1}}}
             {"profiles": [profile(pluginConfig=[{"name": "Coscheduling", "args": {"permitWaitingTime": 9}}])]},
             ("profiles", 0, "pluginConfig", 0, "args", "permitWaitingTime"),
         ),
+        (
+            {"profiles": [profile(pluginConfig=[{"name": "TargetLoadPacking", "args": {"targetUtilization": "40"}}])]},
+            ("profiles", 0, "pluginConfig", 0, "args", "targetUtilization"),
+        ),
+        ({"parallelism": 2**31}, ("parallelism",)),
     ],
 )
 def test_fields_that_the_scheduler_does_not_decode(more: Json, path: tuple[str | int, ...]) -> None:

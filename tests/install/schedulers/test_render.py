@@ -50,6 +50,20 @@ def test_a_prometheus_instead_of_metrics_server(variant: Variant) -> None:
     ):
         (config,) = rendered(variant, prometheus=prometheus)["profiles"][0]["pluginConfig"]
         assert config["args"]["metricProvider"] == expected
+        assert render.prometheus_of(configuration(MANIFESTS, variant, prometheus=prometheus)) == prometheus
+
+
+def test_the_prometheus_of_a_live_scheduler_is_found_however_its_configuration_is_written() -> None:
+    url, written = "https://prometheus.monitoring.svc:9090", configuration(MANIFESTS, "load-aware")
+    for provider in (
+        # As earlier versions have written it, and as editors do.
+        f'type: Prometheus\n            address: "{url}"',
+        f"address: {url}\n            type: 'Prometheus'",
+        f"insecureSkipVerify: true\n            # ours\n            address: {url}\n            type: Prometheus",
+    ):
+        assert render.prometheus_of(written.replace("type: KubernetesMetricsServer", provider)) == url
+    for text in ("", "a: [", "[]", "profiles: 1", "profiles: [{pluginConfig: [{name: a, args: {metricProvider: 1}}]}]"):
+        assert render.prometheus_of(text) == ""
 
 
 @pytest.mark.parametrize(

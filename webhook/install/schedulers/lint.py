@@ -15,6 +15,7 @@ from webhook import names
 from webhook.errors import quote
 from webhook.forecast.validation import check
 from webhook.install.schedulers import successors
+from webhook.install.schedulers.go_types import schemas
 from webhook.k8s.json_tree import member
 from webhook.k8s.yaml_documents import Document, format_path
 
@@ -73,7 +74,6 @@ DEFAULT_LEASE: Final = ("kube-system", "kube-scheduler")
 _MOST_DIFFERING: Final = 2
 Severity = Literal["error", "warning"]
 Path = tuple[str | int, ...]
-Schema = dict[str, Any]
 # Of Kubernetes 1.36 and 1.37 (pkg/scheduler/framework/plugins/names).
 PLUGINS: Final = (
     *("DefaultBinder", "DefaultPreemption", "DeferredPodScheduling", "DynamicResources", "GangScheduling"),
@@ -88,101 +88,6 @@ SCHEDULER_PLUGINS: Final = (
     *("NetworkOverhead", "NodeMetadata", "NodeResourcesAllocatable", "NodeResourceTopologyMatch", "Peaks"),
     *("PodState", "PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort"),
 )
-
-
-def _schema(kind: str, **more: Any) -> Schema:
-    # Go takes null for every type.
-    return {"type": kind, "nullable": True, **more}
-
-
-def _object(**fields: Schema) -> Schema:
-    return _schema("object", properties=fields)
-
-
-def _objects(**fields: Schema) -> Schema:
-    return _schema("array", items=_object(**fields))
-
-
-_TEXT: Final = _schema("string")
-_INT: Final = _schema("integer")
-_FLAG: Final = _schema("boolean")
-_OPEN: Final[Schema] = {"nullable": True, "x-kubernetes-preserve-unknown-fields": True}
-_TEXTS: Final = _schema("array", items=_TEXT)
-_TYPE: Final = {"apiVersion": _TEXT, "kind": _TEXT}
-_POINTS: Final = (
-    "preEnqueue queueSort preFilter filter postFilter preScore score reserve permit preBind bind postBind multiPoint"
-    " placementGenerate placementScore podGroupPostFilter"
-)
-_LEASE: Final = "leaseDuration renewDeadline retryPeriod resourceLock resourceName resourceNamespace"
-
-
-def _each(schema: Schema, fields: str) -> dict[str, Schema]:
-    return dict.fromkeys(fields.split(), schema)
-
-
-_SET: Final = _object(**_each(_objects(name=_TEXT, weight=_INT), "enabled disabled"))
-# k8s.io/kube-scheduler/config/v1 and k8s.io/component-base/config/v1alpha1, of Kubernetes 1.36 and 1.37.
-_CONFIGURATION: Final = _object(
-    **_TYPE,
-    **_each(_INT, "parallelism percentageOfNodesToScore podInitialBackoffSeconds podMaxBackoffSeconds"),
-    **_each(_FLAG, "enableProfiling enableContentionProfiling delayCacheUntilActive"),
-    leaderElection=_object(leaderElect=_FLAG, **_each(_TEXT, _LEASE)),
-    clientConnection=_object(
-        **_each(_TEXT, "kubeconfig acceptContentTypes contentType"), qps=_schema("number"), burst=_INT
-    ),
-    profiles=_objects(
-        schedulerName=_TEXT,
-        percentageOfNodesToScore=_INT,
-        plugins=_object(**_each(_SET, _POINTS)),
-        pluginConfig=_objects(name=_TEXT, args=_OPEN),
-    ),
-    extenders=_objects(
-        **_each(_TEXT, "urlPrefix filterVerb preemptVerb prioritizeVerb bindVerb httpTimeout"),
-        **_each(_FLAG, "enableHTTPS nodeCacheCapable ignorable"),
-        weight=_INT,
-        tlsConfig=_object(insecure=_FLAG, **_each(_TEXT, "serverName certFile keyFile caFile certData keyData caData")),
-        managedResources=_objects(name=_TEXT, ignoredByScheduler=_FLAG),
-    ),
-)
-_RESOURCES: Final = _objects(name=_TEXT, weight=_INT)
-_SHAPE: Final = _objects(utilization=_INT, score=_INT)
-_EXPRESSIONS: Final = _objects(key=_TEXT, operator=_TEXT, values=_TEXTS)
-_TERM: Final = _object(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)
-_SELECTOR: Final = _object(matchLabels=_schema("object", additionalProperties=_TEXT), matchExpressions=_EXPRESSIONS)
-# The arguments that kube-scheduler decodes; it looks at no others, but one that is built with scheduler-plugins does.
-_ARGUMENTS: Final[Mapping[str, Schema]] = {
-    "Coscheduling": _object(
-        **_TYPE, **_each(_INT, "permitWaitingTimeSeconds podGroupBackoffSeconds podGroupRejectPercentage")
-    ),
-    "DefaultPreemption": _object(**_TYPE, minCandidateNodesPercentage=_INT, minCandidateNodesAbsolute=_INT),
-    "DynamicResources": _object(**_TYPE, filterTimeout=_TEXT, bindingTimeout=_TEXT),
-    "InterPodAffinity": _object(**_TYPE, hardPodAffinityWeight=_INT, ignorePreferredTermsOfExistingPods=_FLAG),
-    "NodeAffinity": _object(
-        **_TYPE,
-        addedAffinity=_object(
-            requiredDuringSchedulingIgnoredDuringExecution=_object(nodeSelectorTerms=_schema("array", items=_TERM)),
-            preferredDuringSchedulingIgnoredDuringExecution=_objects(weight=_INT, preference=_TERM),
-        ),
-    ),
-    "NodeResourcesBalancedAllocation": _object(**_TYPE, resources=_RESOURCES),
-    "NodeResourcesFit": _object(
-        **_TYPE,
-        **_each(_TEXTS, "ignoredResources ignoredResourceGroups"),
-        scoringStrategy=_object(type=_TEXT, resources=_RESOURCES, requestedToCapacityRatio=_object(shape=_SHAPE)),
-    ),
-    "PodTopologySpread": _object(
-        **_TYPE,
-        defaultConstraints=_objects(
-            **_each(_TEXT, "topologyKey whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy"),
-            maxSkew=_INT,
-            minDomains=_INT,
-            labelSelector=_SELECTOR,
-            matchLabelKeys=_TEXTS,
-        ),
-        defaultingType=_TEXT,
-    ),
-    "VolumeBinding": _object(**_TYPE, bindTimeoutSeconds=_INT, shape=_SHAPE),
-}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -252,10 +157,11 @@ def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem
         yield Problem("stale-api-version", "error", ("apiVersion",), text, consequence, f"set it to {API_VERSION}")
         if version not in _EARLIER:
             return
-    mistakes = [*check(_CONFIGURATION, configuration, ())]
+    mistakes = [*check(schemas()[KIND], configuration, ())]
     for index, profile in profiles_of(configuration):
         for number, entry in enumerate(_as_list(profile.get("pluginConfig"))):
-            schema = _ARGUMENTS.get(str(entry.get("name"))) if isinstance(entry, dict) else None
+            # kube-scheduler looks at no arguments for which it has no kind.
+            schema = schemas().get(f"{entry.get('name')}Args") if isinstance(entry, dict) else None
             if schema and entry.get("args") is not None:
                 mistakes += check(schema, entry["args"], ("profiles", index, "pluginConfig", number, "args"))
     consequence = "kube-scheduler does not start, since it decodes its configuration strictly"

@@ -8,12 +8,15 @@ server bootstraps for it. Source: plugin/pkg/auth/authorizer/rbac/bootstrappolic
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import product
 from pathlib import Path
+from string import Template
+from textwrap import indent
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 from urllib.parse import urlsplit
 
@@ -24,12 +27,14 @@ from webhook.cluster.reader import all_of
 from webhook.errors import InputError, quote
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, answered
+from webhook.install.schedulers.lint import arguments, plugin_names, profiles_of
 from webhook.install.shortage import CHECK_SERVER
 from webhook.k8s.client.api import UNDECODABLE, Requests, Transport
 from webhook.k8s.json_tree import member
 from webhook.k8s.paths import object_path
 from webhook.k8s.resources import POD_METADATA
 from webhook.k8s.types.core import Pod
+from webhook.k8s.yaml_documents import parse_documents
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.text import pluralize
 
@@ -41,16 +46,35 @@ VARIANTS: Final[tuple[Variant, ...]] = get_args(Variant)
 LOAD_AWARE: Final[tuple[Variant, ...]] = ("load-aware", "load-aware-pack")
 # The key in ConfigMaps.
 CONFIGURATION_KEY: Final = "config.yaml"
-_PROFILES: Final = "profiles:\n"
-# A static pod has no service account, and with --config its flag --kubeconfig has no effect.
-_CLUSTER: Final = """clientConnection:
+_HEAD: Final = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
+# What a configuration has beside its profiles.
+_PROCESS: Final[Mapping[Place, str]] = {
+    "second": """leaderElection:
+  leaderElect: true
+  resourceNamespace: kubevirt-scheduler
+  resourceName: kubevirt-scheduler
+""",
+    # The operator elects by flags of its own.
+    "openshift": "",
+    # It elects by kubeadm's flags, or by default. A static pod has no service account, and with --config its flag
+    # --kubeconfig has no effect.
+    "cluster": """clientConnection:
   # As kubeadm has it: the path in the pod of the cluster's scheduler.
   kubeconfig: /etc/kubernetes/scheduler.conf
+""",
+}
+_DEFAULT_PROFILE: Final = """# Without it, every pod in the cluster that names no scheduler stays Pending.
+- schedulerName: default-scheduler
 """
-_DEFAULT_PROFILE: Final = """  # Without it, every pod in the cluster that names no scheduler stays Pending.
-  - schedulerName: default-scheduler
-"""
+# Between a template's comment on all of it, which comes first in a configuration, and what is filled in.
+_SEPARATOR: Final = "---\n"
+_METRICS_SERVER: Final = "type: KubernetesMetricsServer"
+_PROMETHEUS: Final = "Prometheus"
 _PATH: Final = "/v1/layers"
+# A server in the scheduler's own pod.
+_EXTENDER: Final = f"http://127.0.0.1:8446{_PATH}"
 _is_place: Final = re.compile(r"[A-Za-z0-9.-]+:[0-9]+|\[[0-9A-Fa-f:.]+\]:[0-9]+").fullmatch
 # Where the Secrets with the certificates are mounted in the scheduler's pod; see docs/layers.md.
 _TLS: Final = """    enableHTTPS: true
@@ -110,27 +134,50 @@ def configuration(directory: Path, variant: Variant, place: Place = "second", pr
     Raises:
         InputError: the variant asks no Prometheus, or the URL is none.
     """
-    text = (directory / "scheduler" / f"{variant}.yaml").read_text()
-    if place != "second":
-        # The operator elects by flags of its own; the cluster's own scheduler has kubeadm's, or the defaults.
-        before, _, after = text.partition("leaderElection:\n")
-        text = before + after[after.index(_PROFILES) :]
-    if place == "cluster":
-        text = text.replace(_PROFILES, f"{_CLUSTER}{_PROFILES}{_DEFAULT_PROFILE}", 1)
+    about, template = _template(directory, variant)
+    profile = Template(template).substitute(METRIC_PROVIDER=_metric_provider(variant, prometheus))
+    profiles = indent((_DEFAULT_PROFILE if place == "cluster" else "") + profile, "  ")
+    return f"{about}{_HEAD}{_PROCESS[place]}profiles:\n{profiles}"
+
+
+def _template(directory: Path, name: str) -> tuple[str, str]:
+    """A shipped template: its comment on all of it, and plain YAML in which each parameter is a value, ``$NAME``."""
+    about, _, template = (directory / "scheduler" / "templates" / f"{name}.yaml").read_text().partition(_SEPARATOR)
+    return about, template
+
+
+def _metric_provider(variant: Variant, prometheus: str) -> str:
+    """Where the plugins of a load-aware variant get the usage of nodes, as YAML on one line."""
     if not prometheus:
-        return text
+        return _METRICS_SERVER
     if variant not in LOAD_AWARE:
         fix = f"leave --prometheus out, or use one of {', '.join(LOAD_AWARE)}"
         raise InputError(f"the variant {variant} reads no metrics", "--prometheus", fix)
     is_url = prometheus.startswith(("http://", "https://"))
     if not is_url or any(each.isspace() or each in "\"'\\" for each in prometheus):
         raise InputError(f"{quote(prometheus)} is not a valid URL", "--prometheus", "start it with http:// or https://")
-    before, _, after = text.partition("type: KubernetesMetricsServer")
-    indent = before.rpartition("\n")[2]
-    return f'{before}type: Prometheus\n{indent}address: "{prometheus}"{after}'
+    return f"{{type: {_PROMETHEUS}, address: {json.dumps(prometheus)}}}"
 
 
-def stanza(template: str, url: str) -> str:
+def prometheus_of(text: str) -> str:
+    """The URL of the Prometheus that a configuration names; empty where it names none, or cannot be read."""
+    with suppress(InputError):
+        for document in parse_documents(text, CONFIGURATION_KEY):
+            for _, profile in profiles_of(document.value if isinstance(document.value, dict) else {}):
+                for plugin in plugin_names(profile.get("pluginConfig")):
+                    provider = arguments(profile, plugin).get("metricProvider")
+                    if member(provider, "type") == _PROMETHEUS and isinstance(url := member(provider, "address"), str):
+                        return url
+    return ""
+
+
+def shipped_stanza(directory: Path, url: str = _EXTENDER) -> tuple[str, str]:
+    """The comment on the stanza of the extender for layers, and the stanza."""
+    about, template = _template(directory, "layers")
+    return about, Template(template).substitute(URL=url)
+
+
+def stanza(directory: Path, url: str) -> str:
     """The shipped stanza as YAML, without the comment at its head; an `InputError` where the URL is invalid."""
     try:
         parts = urlsplit(url)
@@ -141,10 +188,8 @@ def stanza(template: str, url: str) -> str:
         raise InputError(
             f"{quote(url)} is not the URL of an extender", "--layers", "use for example http://192.0.2.1:8080"
         )
-    lines = [line for line in template.splitlines() if not line.startswith("#")]
-    prefix = f"{parts.scheme}://{parts.netloc}{_PATH}"
-    written = [f"  - urlPrefix: {prefix}" if "urlPrefix:" in line else line for line in lines]
-    return "\n".join(written) + "\n" + (_TLS if parts.scheme == "https" else "")
+    _, written = shipped_stanza(directory, f"{parts.scheme}://{parts.netloc}{_PATH}")
+    return written + (_TLS if parts.scheme == "https" else "")
 
 
 class Scheduler(msgspec.Struct, frozen=True):
@@ -219,8 +264,7 @@ def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Schedul
         return None
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     text = (config_map.get("data") or {}).get(CONFIGURATION_KEY, "")
-    match = re.search(r'type: Prometheus\n +address: "([^"]*)"', text)
-    return Scheduler(variant, image, match[1] if match else "")
+    return Scheduler(variant, image, prometheus_of(text))
 
 
 def is_ours(manifest: Manifest) -> bool:

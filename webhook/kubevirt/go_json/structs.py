@@ -504,6 +504,31 @@ def _copy_bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
     return [_copy_bounded(item, depth - 1) for item in value] if type(value) is list else value
 
 
+class Status(Value):
+    """A status: its own fields by their shapes, everything else copied, but for zeros and what is empty."""
+
+    exact: Any = NEVER
+
+    def __init__(self, **fields: Shape) -> None:
+        super().__init__(Struct(**fields))
+
+    def with_fields(self, fields: Mapping[str, Shape]) -> Status:
+        """A status with other fields of its own."""
+        return Status(**fields)
+
+    def share(self, value: Any, live: bool) -> Json:
+        """The same as `take`."""
+        return self.take(value, live)
+
+    def take(self, value: Any, live: bool, *, shared: bool = False) -> Json:
+        """A copy of a status."""
+        taken = super().take(value, live, shared=shared)
+        if not value:
+            return taken
+        rest: Json = _copy_bounded({key: item for key, item in value.items() if key not in self.fields})
+        return {key: item for key, item in rest.items() if item not in ("", 0, [], {})} | taken
+
+
 _ShapeT = TypeVar("_ShapeT", bound=Shape | None)
 _INT32: Final = (-(2**31), 2**31 - 1)
 _INT64: Final = (-(2**63), 2**63 - 1)

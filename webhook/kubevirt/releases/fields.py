@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from webhook.kubevirt.releases import field_table
 from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, Version, releases
 
 VMI: Final = "VirtualMachineInstance"
@@ -36,31 +37,8 @@ class ReleaseField:
     since: Version
 
 
-# By the kind and the release that has brought them, the paths in a row.
-_PATHS: Final = {
-    (INSTANCETYPE, "1.7.0"): "ioThreads launchSecurity.snp launchSecurity.tdx",
-    (PREFERENCE, "1.7.0"): (
-        "preferredArchitecture requirements.architecture devices.preferredDiskBlockSize.custom.discardGranularity"
-    ),
-    (PREFERENCE, "1.8.0"): "features.preferredHyperv.tlbflush.direct features.preferredHyperv.tlbflush.extended",
-    (PREFERENCE, "1.9.0"): "devices.preferredVideoType preferredLaunchSecurity",
-    (VMI, "1.7.0"): (
-        "domain.launchSecurity.snp domain.launchSecurity.tdx domain.devices.disks.changedBlockTracking "
-        "domain.devices.disks.blockSize.custom.discardGranularity"
-    ),
-    (VMI, "1.8.0"): (
-        "domain.rebootPolicy domain.memory.reservedOverhead domain.features.hyperv.tlbflush.direct "
-        "domain.features.hyperv.tlbflush.extended domain.devices.interfaces.passtBinding utilityVolumes "
-        "volumes.containerPath"
-    ),
-    (VMI, "1.9.0"): "serviceAccountName networks.resourceClaim domain.devices.interfaces.portRanges",
-    (VIRTUAL_MACHINE, "1.7.0"): (
-        "dataVolumeTemplates.spec.source.registry.platform dataVolumeTemplates.spec.source.vddk.extraArgs"
-    ),
-    (VIRTUAL_MACHINE, "1.8.0"): "dataVolumeTemplates.spec.source.imageio.insecureSkipVerify",
-}
 FIELDS: Final = tuple(
-    ReleaseField(kind, path, *releases(since)) for (kind, since), paths in _PATHS.items() for path in paths.split()
+    ReleaseField(kind, path, *releases(since)) for (kind, since), paths in field_table.PATHS.items() for path in paths
 )
 
 

@@ -1,12 +1,12 @@
 """VirtualMachine and VirtualMachineInstance with all that they hold, instancetypes and preferences.
 
-The types of kubevirt.io/api/core/v1, kubevirt.io/api/instancetype/v1beta1 and k8s.io/api, as far as JSON shows them.
+Written by ``python -m hack.kubevirt_types`` from the Go types of KubeVirt v1.9.0: kubevirt.io/api, and what it takes
+of k8s.io/api and of the containerized data importer. Each constant is a struct of Go, as JSON shows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from webhook.kubevirt.go_json.structs import (
     BOOL,
@@ -20,7 +20,6 @@ from webhook.kubevirt.go_json.structs import (
     INT64_ALWAYS,
     INT64_POINTER,
     INT_OR_STRING_ALWAYS,
-    NEVER,
     QUANTITY,
     QUANTITY_ALWAYS,
     QUANTITY_COMPUTED,
@@ -36,444 +35,1490 @@ from webhook.kubevirt.go_json.structs import (
     List,
     Map,
     OrNull,
-    Shape,
+    Status,
     Struct,
     Value,
-    members,
 )
 
 STRINGS: Final = List(STRING_POINTER)
 STRING_MAP: Final = Map(STRING_POINTER)
-TYPE: Final = members(STRING, "apiVersion kind")
 
+# k8s.io/apimachinery/pkg/apis/meta/v1.OwnerReference.
+OWNER_REFERENCE: Final = Struct(
+    apiVersion=STRING_ALWAYS,
+    kind=STRING_ALWAYS,
+    name=STRING_ALWAYS,
+    uid=STRING_ALWAYS,
+    controller=BOOL_POINTER,
+    blockOwnerDeletion=BOOL_POINTER,
+)
+
+# k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta.
 METADATA: Final = Struct(
-    **members(STRING, "name generateName namespace selfLink uid resourceVersion creationTimestamp deletionTimestamp"),
+    name=STRING,
+    generateName=STRING,
+    namespace=STRING,
+    selfLink=STRING,
+    uid=STRING,
+    resourceVersion=STRING,
     generation=INT64,
+    # Older releases write null, which nobody reads.
+    creationTimestamp=STRING,
+    deletionTimestamp=STRING,
     deletionGracePeriodSeconds=INT64_POINTER,
     labels=STRING_MAP,
     annotations=STRING_MAP,
-    ownerReferences=List(
-        Struct(
-            **members(STRING_ALWAYS, "apiVersion kind name uid"),
-            **members(BOOL_POINTER, "controller blockOwnerDeletion"),
-        )
-    ),
+    ownerReferences=List(OWNER_REFERENCE),
     finalizers=STRINGS,
+    # It is the API server's, and handed on as it is.
     managedFields=List(FREE),
 )
 
-_EXPRESSIONS: Final = List(Struct(**members(STRING_ALWAYS, "key operator"), values=STRINGS))
-LABEL_SELECTOR: Final = Struct(matchLabels=STRING_MAP, matchExpressions=_EXPRESSIONS)
-_NODE_TERM: Final = Struct(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)
-_POD_TERM: Final = Struct(
-    topologyKey=STRING_ALWAYS,
-    **members(LABEL_SELECTOR, "labelSelector namespaceSelector"),
-    **members(STRINGS, "namespaces matchLabelKeys mismatchLabelKeys"),
-)
-_POD_AFFINITY: Final = Struct(
-    requiredDuringSchedulingIgnoredDuringExecution=List(_POD_TERM),
-    preferredDuringSchedulingIgnoredDuringExecution=List(Struct(weight=INT32_ALWAYS, podAffinityTerm=Value(_POD_TERM))),
-)
-AFFINITY: Final = Struct(
-    nodeAffinity=Struct(
-        requiredDuringSchedulingIgnoredDuringExecution=Struct(nodeSelectorTerms=OrNull(List(_NODE_TERM))),
-        preferredDuringSchedulingIgnoredDuringExecution=List(Struct(weight=INT32_ALWAYS, preference=Value(_NODE_TERM))),
-    ),
-    **members(_POD_AFFINITY, "podAffinity podAntiAffinity"),
-)
-TOLERATION: Final = Struct(**members(STRING, "key operator value effect"), tolerationSeconds=INT64_POINTER)
-TOPOLOGY_SPREAD: Final = Struct(
-    maxSkew=INT32_ALWAYS,
-    **members(STRING_ALWAYS, "topologyKey whenUnsatisfiable"),
-    labelSelector=LABEL_SELECTOR,
-    minDomains=INT32_POINTER,
-    **members(STRING_POINTER, "nodeAffinityPolicy nodeTaintsPolicy"),
-    matchLabelKeys=STRINGS,
-)
-DNS_CONFIG: Final = Struct(
-    **members(STRINGS, "nameservers searches"), options=List(Struct(name=STRING, value=STRING_POINTER))
-)
-PROBE: Final = Struct(
-    exec=Struct(command=STRINGS),
-    guestAgentPing=EMPTY,
-    httpGet=Struct(
-        **members(STRING, "path host scheme"),
-        port=INT_OR_STRING_ALWAYS,
-        httpHeaders=List(Struct(**members(STRING_ALWAYS, "name value"))),
-    ),
-    tcpSocket=Struct(port=INT_OR_STRING_ALWAYS, host=STRING),
-    **members(INT32, "initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold"),
+# kubevirt.io/api/core/v1.NUMAGuestMappingPassthrough.
+NUMA_GUEST_MAPPING_PASSTHROUGH: Final = EMPTY
+
+# kubevirt.io/api/core/v1.NUMA.
+NUMA: Final = Struct(
+    guestMappingPassthrough=NUMA_GUEST_MAPPING_PASSTHROUGH,
 )
 
-# `maxItems` of KubeVirt's CRDs.
-MAX_DEVICES: Final = 256
-
-FEATURE_STATE: Final = Struct(enabled=BOOL_POINTER)
-BLOCK_SIZE: Final = Struct(
-    custom=Struct(**members(UINT64, "logical physical"), discardGranularity=UINT64_POINTER), matchVolume=FEATURE_STATE
-)
-_DISK: Final = Struct(
-    name=STRING_ALWAYS,
-    disk=Struct(**members(STRING, "bus pciAddress"), readonly=BOOL),
-    lun=Struct(bus=STRING, **members(BOOL, "readonly reservation")),
-    cdrom=Struct(**members(STRING, "bus tray"), readonly=BOOL_POINTER),
-    bootOrder=UINT64_POINTER,
-    blockSize=BLOCK_SIZE,
-    **members(STRING, "serial cache io tag"),
-    **members(BOOL_POINTER, "dedicatedIOThread shareable changedBlockTracking"),
-    errorPolicy=STRING_POINTER,
-)
-_INTERFACE: Final = Struct(
-    name=STRING_ALWAYS,
-    **members(STRING, "model macAddress pciAddress tag state"),
-    **members(EMPTY, "bridge slirp masquerade sriov macvtap passt passtBinding"),
-    binding=Struct(name=STRING_ALWAYS),
-    ports=List(Struct(**members(STRING, "name protocol"), port=INT32_ALWAYS)),
-    portRanges=List(Struct(protocol=STRING_ALWAYS, **members(INT32_ALWAYS, "start end"))),
-    bootOrder=UINT64_POINTER,
-    dhcpOptions=Struct(
-        **members(STRING, "bootFileName tftpServerName"),
-        ntpServers=STRINGS,
-        privateOptions=List(Struct(option=INT64_ALWAYS, value=STRING_ALWAYS)),
-    ),
-    acpiIndex=INT64,
-)
-VIRTUAL_GPU_OPTIONS: Final = Struct(display=Struct(enabled=BOOL_POINTER, ramFB=FEATURE_STATE))
-_HOST_DEVICE: Final = {"name": STRING_ALWAYS, **members(STRING, "deviceName claimName requestName tag")}
-HOST_DEVICE: Final = Struct(**_HOST_DEVICE)
-GPU: Final = Struct(**_HOST_DEVICE, virtualGPUOptions=VIRTUAL_GPU_OPTIONS)
-TPM: Final = Struct(**members(BOOL_POINTER, "enabled persistent"))
-_ACTION: Final = Struct(action=STRING)
-
-DEVICES: Final = Struct(
-    disableHotplug=BOOL,
-    **members(
-        BOOL_POINTER,
-        "useVirtioTransitional autoattachPodInterface autoattachGraphicsDevice autoattachSerialConsole autoattachVSOCK "
-        "autoattachMemBalloon autoattachInputDevice logSerialConsole blockMultiQueue networkInterfaceMultiqueue",
-    ),
-    disks=List(_DISK, MAX_DEVICES),
-    watchdog=Struct(name=STRING_ALWAYS, **members(_ACTION, "i6300esb diag288")),
-    interfaces=List(_INTERFACE, MAX_DEVICES),
-    inputs=List(Struct(bus=STRING, **members(STRING_ALWAYS, "type name"))),
-    **members(EMPTY, "rng downwardMetrics clientPassthrough"),
-    gpus=List(GPU),
-    panicDevices=List(Struct(model=STRING_POINTER)),
-    filesystems=List(Struct(name=STRING_ALWAYS, virtiofs=OrNull(EMPTY))),
-    hostDevices=List(HOST_DEVICE),
-    sound=Struct(name=STRING_ALWAYS, model=STRING),
-    tpm=TPM,
-    video=Struct(type=STRING),
+# kubevirt.io/api/core/v1.Realtime.
+REALTIME: Final = Struct(
+    mask=STRING,
 )
 
-_LOCAL_REFERENCE: Final = Struct(name=STRING)
-_CLOUD_INIT: Final = Struct(
-    **members(_LOCAL_REFERENCE, "secretRef networkDataSecretRef"),
-    **members(STRING, "userDataBase64 userData networkDataBase64 networkData"),
-)
-_CLAIM: Final = Struct(claimName=STRING_ALWAYS, **members(BOOL, "readOnly hotpluggable"))
-VOLUME: Final = Struct(
-    name=STRING_ALWAYS,
-    hostDisk=Struct(**members(STRING_ALWAYS, "path type"), capacity=QUANTITY_ALWAYS, shared=BOOL_POINTER),
-    **members(_CLAIM, "persistentVolumeClaim memoryDump"),
-    **members(_CLOUD_INIT, "cloudInitNoCloud cloudInitConfigDrive"),
-    sysprep=Struct(**members(_LOCAL_REFERENCE, "secret configMap")),
-    containerDisk=Struct(image=STRING_ALWAYS, **members(STRING, "imagePullSecret path imagePullPolicy")),
-    ephemeral=Struct(persistentVolumeClaim=Struct(claimName=STRING_ALWAYS, readOnly=BOOL)),
-    emptyDisk=Struct(capacity=QUANTITY_ALWAYS),
-    dataVolume=Struct(name=STRING_ALWAYS, hotpluggable=BOOL),
-    configMap=Struct(**members(STRING, "name volumeLabel"), optional=BOOL_POINTER),
-    secret=Struct(**members(STRING, "secretName volumeLabel"), optional=BOOL_POINTER),
-    downwardAPI=Struct(
-        fields=List(
-            Struct(
-                path=STRING_ALWAYS,
-                fieldRef=Struct(apiVersion=STRING, fieldPath=STRING_ALWAYS),
-                resourceFieldRef=Struct(containerName=STRING, resource=STRING_ALWAYS, divisor=QUANTITY_ALWAYS),
-                mode=INT32_POINTER,
-            )
-        ),
-        volumeLabel=STRING,
-    ),
-    serviceAccount=Struct(serviceAccountName=STRING),
-    downwardMetrics=EMPTY,
-    containerPath=Struct(path=STRING_ALWAYS, readOnly=BOOL_POINTER),
-)
-UTILITY_VOLUME: Final = Struct(**members(STRING_ALWAYS, "name claimName"), readOnly=BOOL, type=STRING_POINTER)
-NETWORK: Final = Struct(
-    name=STRING_ALWAYS,
-    pod=Struct(**members(STRING, "vmNetworkCIDR vmIPv6NetworkCIDR")),
-    multus=Struct(networkName=STRING_ALWAYS, default=BOOL),
-    resourceClaim=Struct(**members(STRING, "claimName requestName")),
-)
-
-NUMA: Final = Struct(guestMappingPassthrough=EMPTY)
-REALTIME: Final = Struct(mask=STRING)
-HUGEPAGES: Final = Struct(pageSize=STRING)
-IO_THREADS: Final = Struct(supplementalPoolThreadCount=UINT32_POINTER)
-LAUNCH_SECURITY: Final = Struct(
-    sev=Struct(policy=Struct(encryptedState=BOOL_POINTER), attestation=EMPTY, **members(STRING, "session dhCert")),
-    **members(EMPTY, "snp tdx"),
-)
-CPU_FEATURES: Final = List(Struct(name=STRING_ALWAYS, policy=STRING))
-CPU: Final = Struct(
-    **members(UINT32, "cores sockets maxSockets threads"),
-    model=STRING,
-    features=CPU_FEATURES,
-    **members(BOOL, "dedicatedCpuPlacement isolateEmulatorThread"),
+# kubevirt.io/api/instancetype/v1beta1.CPUInstancetype.
+CPU_INSTANCETYPE: Final = Struct(
+    guest=UINT32_ALWAYS,
+    model=STRING_POINTER,
+    dedicatedCPUPlacement=BOOL_POINTER,
     numa=NUMA,
+    isolateEmulatorThread=BOOL_POINTER,
     realtime=REALTIME,
+    maxSockets=UINT32_POINTER,
 )
-MEMORY: Final = Struct(
+
+# kubevirt.io/api/core/v1.Hugepages.
+HUGEPAGES: Final = Struct(
+    pageSize=STRING,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.MemoryInstancetype.
+MEMORY_INSTANCETYPE: Final = Struct(
+    guest=QUANTITY_ALWAYS,
     hugepages=HUGEPAGES,
-    **members(QUANTITY_COMPUTED, "guest maxGuest"),
-    reservedOverhead=Struct(addedOverhead=QUANTITY, memLock=STRING_POINTER),
-)
-EFI: Final = Struct(**members(BOOL_POINTER, "secureBoot persistent"))
-_FIRMWARE: Final = Struct(
-    **members(STRING, "uuid serial"),
-    bootloader=Struct(bios=Struct(useSerial=BOOL_POINTER), efi=EFI),
-    kernelBoot=Struct(
-        kernelArgs=STRING,
-        container=Struct(
-            image=STRING_ALWAYS, **members(STRING, "imagePullSecret imagePullPolicy kernelPath initrdPath")
-        ),
-    ),
-    acpi=Struct(**members(STRING, "slicNameRef msdmNameRef")),
-)
-CLOCK_OFFSET: Final[dict[str, Shape]] = {"utc": Struct(offsetSeconds=INT64_POINTER), "timezone": STRING_POINTER}
-TIMER: Final = Struct(
-    **members(Struct(tickPolicy=STRING, present=BOOL_POINTER), "hpet pit"),
-    **members(Struct(present=BOOL_POINTER), "kvm hyperv"),
-    rtc=Struct(**members(STRING, "tickPolicy track"), present=BOOL_POINTER),
-)
-APIC: Final = Struct(enabled=BOOL_POINTER, endOfInterrupt=BOOL)
-KVM: Final = Struct(hidden=BOOL)
-HYPERV: Final = Struct(
-    **members(FEATURE_STATE, "relaxed vapic vpindex runtime synic reset frequencies reenlightenment ipi evmcs"),
-    spinlocks=Struct(enabled=BOOL_POINTER, spinlocks=UINT32_POINTER),
-    synictimer=Struct(enabled=BOOL_POINTER, direct=FEATURE_STATE),
-    vendorid=Struct(enabled=BOOL_POINTER, vendorid=STRING),
-    tlbflush=Struct(enabled=BOOL_POINTER, **members(FEATURE_STATE, "direct extended")),
-)
-_FEATURES: Final = Struct(
-    acpi=Value(FEATURE_STATE, left_out=True),
-    apic=APIC,
-    hyperv=HYPERV,
-    kvm=KVM,
-    **members(FEATURE_STATE, "hypervPassthrough smm pvspinlock"),
-)
-_RESOURCES: Final = Struct(**members(Map(QUANTITY_COMPUTED), "requests limits"), overcommitGuestOverhead=BOOL)
-
-DOMAIN: Final = Struct(
-    resources=Value(_RESOURCES, left_out=True),
-    cpu=CPU,
-    memory=MEMORY,
-    machine=Struct(type=STRING_ALWAYS),
-    firmware=_FIRMWARE,
-    clock=Struct(**CLOCK_OFFSET, timer=TIMER),
-    features=_FEATURES,
-    devices=Value(DEVICES),
-    ioThreads=IO_THREADS,
-    chassis=Struct(**members(STRING, "manufacturer version serial asset sku")),
-    launchSecurity=LAUNCH_SECURITY,
-    **members(STRING_POINTER, "ioThreadsPolicy rebootPolicy"),
+    overcommitPercent=INT64,
+    maxGuest=QUANTITY,
 )
 
-_SECRET: Final = Value(Struct(secret=Struct(secretName=STRING_ALWAYS)))
-_AGENT_USERS: Final = Struct(users=OrNull(STRINGS))
-_ACCESS_CREDENTIAL: Final = Struct(
-    sshPublicKey=Struct(
-        source=_SECRET,
-        propagationMethod=Value(Struct(**members(EMPTY, "configDrive noCloud"), qemuGuestAgent=_AGENT_USERS)),
-    ),
-    userPassword=Struct(source=_SECRET, propagationMethod=Value(Struct(qemuGuestAgent=EMPTY))),
-)
-VMI_SPEC: Final = Struct(
-    **members(STRING, "priorityClassName schedulerName hostname subdomain dnsPolicy architecture serviceAccountName"),
-    domain=Value(DOMAIN),
-    nodeSelector=STRING_MAP,
-    affinity=AFFINITY,
-    tolerations=List(TOLERATION),
-    topologySpreadConstraints=List(TOPOLOGY_SPREAD),
-    **members(STRING_POINTER, "evictionStrategy startStrategy"),
-    terminationGracePeriodSeconds=INT64_POINTER,
-    volumes=List(VOLUME, MAX_DEVICES),
-    **members(PROBE, "livenessProbe readinessProbe"),
-    networks=List(NETWORK, MAX_DEVICES),
-    dnsConfig=DNS_CONFIG,
-    accessCredentials=List(_ACCESS_CREDENTIAL, MAX_DEVICES),
-    resourceClaims=List(
-        Struct(name=STRING_ALWAYS, **members(STRING_POINTER, "resourceClaimName resourceClaimTemplateName"))
-    ),
-    utilityVolumes=List(UTILITY_VOLUME, MAX_DEVICES),
+# kubevirt.io/api/core/v1.FeatureState.
+FEATURE_STATE: Final = Struct(
+    enabled=BOOL_POINTER,
 )
 
-
-class _StatusShape(Value):
-    """A status: its own fields by their shapes, everything else copied."""
-
-    exact: Any = NEVER
-
-    def __init__(self, **fields: Shape) -> None:
-        super().__init__(Struct(**fields))
-
-    def with_fields(self, fields: Mapping[str, Shape]) -> _StatusShape:
-        return _StatusShape(**fields)
-
-    def share(self, value: object, live: bool) -> dict[str, object]:
-        return self.take(value, live)
-
-    def take(self, value: object, live: bool, *, shared: bool = False) -> dict[str, object]:
-        taken = super().take(value, live, shared=shared)
-        assert isinstance(value, dict)
-        if not value:
-            return taken
-        rest = {key: item for key, item in value.items() if key not in self.fields}
-        return {key: item for key, item in FREE.take(rest, live).items() if item not in ("", 0, [], {})} | taken
-
-
-_CONDITIONS: Final = List(
-    Struct(
-        **members(STRING_ALWAYS, "type status"),
-        **members(OrNull(STRING_POINTER), "lastProbeTime lastTransitionTime"),
-        **members(STRING, "reason message"),
-    )
-)
-VMI: Final = Struct(
-    **TYPE,
-    metadata=Value(METADATA),
-    spec=Value(VMI_SPEC),
-    status=_StatusShape(
-        conditions=_CONDITIONS,
-        guestOSInfo=_StatusShape(),
-        memory=Struct(**members(QUANTITY, "guestAtBoot guestCurrent guestRequested memoryOverhead")),
-        runtimeUser=UINT64_ALWAYS,
-    ),
+# kubevirt.io/api/core/v1.VGPUDisplayOptions.
+VGPU_DISPLAY_OPTIONS: Final = Struct(
+    enabled=BOOL_POINTER,
+    ramFB=FEATURE_STATE,
 )
 
-_REFERENCE: Final = {**members(STRING, "name kind inferFromVolume"), "inferFromVolumeFailurePolicy": STRING_POINTER}
-MATCHER: Final = Struct(**_REFERENCE, revisionName=STRING)
-STATUS_REF: Final = Struct(**_REFERENCE, controllerRevisionRef=Struct(name=STRING))
-_OBJECT: Final[dict[str, Shape]] = {"apiGroup": OrNull(STRING_POINTER), **members(STRING_ALWAYS, "kind name")}
-_CLAIM_SPEC: Final[dict[str, Shape]] = {
-    "accessModes": STRINGS,
-    "selector": LABEL_SELECTOR,
-    "resources": Value(Struct(**members(Map(QUANTITY), "requests limits"))),
-    "volumeName": STRING,
-    **members(STRING_POINTER, "storageClassName volumeMode"),
-    "dataSource": Struct(**_OBJECT),
-    "dataSourceRef": Struct(**_OBJECT, namespace=STRING_POINTER),
-}
-_FETCHED: Final = {"url": STRING_ALWAYS, "secretRef": STRING}
-_CERTIFIED: Final = {**_FETCHED, "certConfigMap": STRING}
-_SOURCE: Final = Struct(
-    http=Struct(**_CERTIFIED, **members(STRINGS, "extraHeaders secretExtraHeaders")),
-    s3=Struct(**_CERTIFIED),
-    gcs=Struct(**_FETCHED),
-    registry=Struct(
-        **members(STRING_POINTER, "url imageStream pullMethod secretRef certConfigMap"),
-        platform=Struct(architecture=STRING),
-    ),
-    imageio=Struct(**_CERTIFIED, diskId=STRING_ALWAYS, insecureSkipVerify=BOOL_POINTER),
-    vddk=Struct(**members(STRING, "url uuid backingFile thumbprint secretRef initImageURL extraArgs")),
-    **members(Struct(**members(STRING_ALWAYS, "namespace name")), "pvc snapshot"),
-    **members(EMPTY, "upload blank"),
-)
-DATA_VOLUME_SPEC: Final = Struct(
-    source=_SOURCE,
-    sourceRef=Struct(**members(STRING_ALWAYS, "kind name"), namespace=STRING_POINTER),
-    pvc=Struct(**_CLAIM_SPEC, volumeAttributesClassName=STRING_POINTER),
-    storage=Struct(**_CLAIM_SPEC),
-    **members(STRING, "priorityClassName contentType"),
-    checkpoints=List(Struct(**members(STRING_ALWAYS, "previous current"))),
-    finalCheckpoint=BOOL,
-    preallocation=BOOL_POINTER,
-)
-_DATA_VOLUME_TEMPLATE: Final = Struct(**TYPE, metadata=Value(METADATA), spec=Value(DATA_VOLUME_SPEC), status=EMPTY)
-VM: Final = Struct(
-    **TYPE,
-    metadata=Value(METADATA),
-    spec=Value(
-        Struct(
-            running=BOOL_POINTER,
-            **members(MATCHER, "instancetype preference"),
-            template=Struct(metadata=Value(METADATA), spec=Value(VMI_SPEC)),
-            dataVolumeTemplates=List(_DATA_VOLUME_TEMPLATE, MAX_DEVICES),
-            **members(STRING_POINTER, "runStrategy updateVolumesStrategy"),
-        )
-    ),
-    status=_StatusShape(conditions=_CONDITIONS, **members(STATUS_REF, "instancetypeRef preferenceRef")),
+# kubevirt.io/api/core/v1.VGPUOptions.
+VGPU_OPTIONS: Final = Struct(
+    display=VGPU_DISPLAY_OPTIONS,
 )
 
-_INSTANCETYPE_SPEC: Final = Struct(
+# kubevirt.io/api/core/v1.GPU.
+GPU: Final = Struct(
+    name=STRING_ALWAYS,
+    deviceName=STRING,
+    claimName=STRING,
+    requestName=STRING,
+    virtualGPUOptions=VGPU_OPTIONS,
+    tag=STRING,
+)
+
+# kubevirt.io/api/core/v1.HostDevice.
+HOST_DEVICE: Final = Struct(
+    name=STRING_ALWAYS,
+    deviceName=STRING,
+    claimName=STRING,
+    requestName=STRING,
+    tag=STRING,
+)
+
+# kubevirt.io/api/core/v1.DiskIOThreads.
+DISK_IO_THREADS: Final = Struct(
+    supplementalPoolThreadCount=UINT32_POINTER,
+)
+
+# kubevirt.io/api/core/v1.SEVPolicy.
+SEV_POLICY: Final = Struct(
+    encryptedState=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.SEVAttestation.
+SEV_ATTESTATION: Final = EMPTY
+
+# kubevirt.io/api/core/v1.SEV.
+SEV: Final = Struct(
+    policy=SEV_POLICY,
+    attestation=SEV_ATTESTATION,
+    session=STRING,
+    dhCert=STRING,
+)
+
+# kubevirt.io/api/core/v1.SEVSNP.
+SEVSNP: Final = EMPTY
+
+# kubevirt.io/api/core/v1.TDX.
+TDX: Final = EMPTY
+
+# kubevirt.io/api/core/v1.LaunchSecurity.
+LAUNCH_SECURITY: Final = Struct(
+    sev=SEV,
+    snp=SEVSNP,
+    tdx=TDX,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.VirtualMachineInstancetypeSpec.
+VIRTUAL_MACHINE_INSTANCETYPE_SPEC: Final = Struct(
     nodeSelector=STRING_MAP,
     schedulerName=STRING,
-    cpu=Value(
-        Struct(
-            guest=UINT32_ALWAYS,
-            model=STRING_POINTER,
-            **members(BOOL_POINTER, "dedicatedCPUPlacement isolateEmulatorThread"),
-            numa=NUMA,
-            realtime=REALTIME,
-            maxSockets=UINT32_POINTER,
-        )
-    ),
-    memory=Value(Struct(guest=QUANTITY_ALWAYS, hugepages=HUGEPAGES, overcommitPercent=INT64, maxGuest=QUANTITY)),
+    cpu=Value(CPU_INSTANCETYPE),
+    memory=Value(MEMORY_INSTANCETYPE),
     gpus=List(GPU),
     hostDevices=List(HOST_DEVICE),
     ioThreadsPolicy=STRING_POINTER,
-    ioThreads=IO_THREADS,
+    ioThreads=DISK_IO_THREADS,
     launchSecurity=LAUNCH_SECURITY,
     annotations=STRING_MAP,
 )
-_PREFERRED_DEVICES: Final = Struct(
-    **members(
-        BOOL_POINTER,
-        "preferredAutoattachGraphicsDevice preferredAutoattachMemBalloon preferredAutoattachPodInterface "
-        "preferredAutoattachSerialConsole preferredAutoattachInputDevice preferredDisableHotplug "
-        "preferredUseVirtioTransitional preferredDiskDedicatedIoThread preferredBlockMultiQueue "
-        "preferredNetworkInterfaceMultiQueue",
-    ),
-    **members(
-        STRING,
-        "preferredSoundModel preferredInputBus preferredInputType preferredDiskBus preferredLunBus preferredCdromBus "
-        "preferredDiskCache preferredDiskIO preferredInterfaceModel",
-    ),
-    preferredVirtualGPUOptions=VIRTUAL_GPU_OPTIONS,
-    preferredDiskBlockSize=BLOCK_SIZE,
-    **members(EMPTY, "preferredInterfaceMasquerade preferredRng"),
-    preferredTPM=TPM,
-    **members(STRING_POINTER, "preferredPanicDeviceModel preferredVideoType"),
+
+# kubevirt.io/api/instancetype/v1beta1.VirtualMachineInstancetype.
+INSTANCETYPE: Final = Struct(
+    kind=STRING,
+    apiVersion=STRING,
+    metadata=Value(METADATA),
+    spec=Value(VIRTUAL_MACHINE_INSTANCETYPE_SPEC),
 )
-_PREFERENCE_SPEC: Final = Struct(
-    clock=Struct(preferredClockOffset=Struct(**CLOCK_OFFSET), preferredTimer=TIMER),
-    cpu=Struct(
-        preferredCPUTopology=STRING_POINTER,
-        spreadOptions=Struct(across=STRING_POINTER, ratio=UINT32_POINTER),
-        preferredCPUFeatures=CPU_FEATURES,
-    ),
-    devices=_PREFERRED_DEVICES,
-    features=Struct(
-        **members(FEATURE_STATE, "preferredAcpi preferredPvspinlock preferredSmm"),
-        preferredApic=APIC,
-        preferredHyperv=HYPERV,
-        preferredKvm=KVM,
-    ),
-    firmware=Struct(
-        **members(BOOL_POINTER, "preferredUseBios preferredUseBiosSerial preferredUseEfi preferredUseSecureBoot"),
-        preferredEfi=EFI,
-    ),
-    machine=Struct(preferredMachineType=STRING),
-    volumes=Struct(preferredStorageClassName=STRING),
-    **members(STRING_POINTER, "preferredSubdomain preferredArchitecture"),
+
+# kubevirt.io/api/core/v1.ClockOffsetUTC.
+CLOCK_OFFSET_UTC: Final = Struct(
+    offsetSeconds=INT64_POINTER,
+)
+
+# kubevirt.io/api/core/v1.ClockOffset.
+CLOCK_OFFSET: Final = Struct(
+    utc=CLOCK_OFFSET_UTC,
+    timezone=STRING_POINTER,
+)
+
+# kubevirt.io/api/core/v1.HPETTimer.
+HPET_TIMER: Final = Struct(
+    tickPolicy=STRING,
+    present=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.KVMTimer.
+KVM_TIMER: Final = Struct(
+    present=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.PITTimer.
+PIT_TIMER: Final = Struct(
+    tickPolicy=STRING,
+    present=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.RTCTimer.
+RTC_TIMER: Final = Struct(
+    tickPolicy=STRING,
+    present=BOOL_POINTER,
+    track=STRING,
+)
+
+# kubevirt.io/api/core/v1.HypervTimer.
+HYPERV_TIMER: Final = Struct(
+    present=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.Timer.
+TIMER: Final = Struct(
+    hpet=HPET_TIMER,
+    kvm=KVM_TIMER,
+    pit=PIT_TIMER,
+    rtc=RTC_TIMER,
+    hyperv=HYPERV_TIMER,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.ClockPreferences.
+CLOCK_PREFERENCES: Final = Struct(
+    preferredClockOffset=CLOCK_OFFSET,
+    preferredTimer=TIMER,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.SpreadOptions.
+SPREAD_OPTIONS: Final = Struct(
+    across=STRING_POINTER,
+    ratio=UINT32_POINTER,
+)
+
+# kubevirt.io/api/core/v1.CPUFeature.
+CPU_FEATURE: Final = Struct(
+    name=STRING_ALWAYS,
+    policy=STRING,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.CPUPreferences.
+CPU_PREFERENCES: Final = Struct(
+    preferredCPUTopology=STRING_POINTER,
+    spreadOptions=SPREAD_OPTIONS,
+    preferredCPUFeatures=List(CPU_FEATURE),
+)
+
+# kubevirt.io/api/core/v1.CustomBlockSize.
+CUSTOM_BLOCK_SIZE: Final = Struct(
+    logical=UINT64,
+    physical=UINT64,
+    discardGranularity=UINT64_POINTER,
+)
+
+# kubevirt.io/api/core/v1.BlockSize.
+BLOCK_SIZE: Final = Struct(
+    custom=CUSTOM_BLOCK_SIZE,
+    matchVolume=FEATURE_STATE,
+)
+
+# kubevirt.io/api/core/v1.Rng.
+RNG: Final = EMPTY
+
+# kubevirt.io/api/core/v1.TPMDevice.
+TPM_DEVICE: Final = Struct(
+    enabled=BOOL_POINTER,
+    persistent=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.InterfaceMasquerade.
+INTERFACE_MASQUERADE: Final = EMPTY
+
+# kubevirt.io/api/instancetype/v1beta1.DevicePreferences.
+DEVICE_PREFERENCES: Final = Struct(
+    preferredAutoattachGraphicsDevice=BOOL_POINTER,
+    preferredAutoattachMemBalloon=BOOL_POINTER,
+    preferredAutoattachPodInterface=BOOL_POINTER,
+    preferredAutoattachSerialConsole=BOOL_POINTER,
+    preferredAutoattachInputDevice=BOOL_POINTER,
+    preferredDisableHotplug=BOOL_POINTER,
+    preferredVirtualGPUOptions=VGPU_OPTIONS,
+    preferredSoundModel=STRING,
+    preferredUseVirtioTransitional=BOOL_POINTER,
+    preferredInputBus=STRING,
+    preferredInputType=STRING,
+    preferredDiskBus=STRING,
+    preferredLunBus=STRING,
+    preferredCdromBus=STRING,
+    preferredDiskDedicatedIoThread=BOOL_POINTER,
+    preferredDiskCache=STRING,
+    preferredDiskIO=STRING,
+    preferredDiskBlockSize=BLOCK_SIZE,
+    preferredInterfaceModel=STRING,
+    preferredRng=RNG,
+    preferredBlockMultiQueue=BOOL_POINTER,
+    preferredNetworkInterfaceMultiQueue=BOOL_POINTER,
+    preferredTPM=TPM_DEVICE,
+    preferredInterfaceMasquerade=INTERFACE_MASQUERADE,
+    preferredPanicDeviceModel=STRING_POINTER,
+    preferredVideoType=STRING_POINTER,
+)
+
+# kubevirt.io/api/core/v1.FeatureAPIC.
+FEATURE_APIC: Final = Struct(
+    enabled=BOOL_POINTER,
+    endOfInterrupt=BOOL,
+)
+
+# kubevirt.io/api/core/v1.FeatureSpinlocks.
+FEATURE_SPINLOCKS: Final = Struct(
+    enabled=BOOL_POINTER,
+    spinlocks=UINT32_POINTER,
+)
+
+# kubevirt.io/api/core/v1.SyNICTimer.
+SY_NIC_TIMER: Final = Struct(
+    enabled=BOOL_POINTER,
+    direct=FEATURE_STATE,
+)
+
+# kubevirt.io/api/core/v1.FeatureVendorID.
+FEATURE_VENDOR_ID: Final = Struct(
+    enabled=BOOL_POINTER,
+    vendorid=STRING,
+)
+
+# kubevirt.io/api/core/v1.TLBFlush.
+TLB_FLUSH: Final = Struct(
+    enabled=BOOL_POINTER,
+    direct=FEATURE_STATE,
+    extended=FEATURE_STATE,
+)
+
+# kubevirt.io/api/core/v1.FeatureHyperv.
+FEATURE_HYPERV: Final = Struct(
+    relaxed=FEATURE_STATE,
+    vapic=FEATURE_STATE,
+    spinlocks=FEATURE_SPINLOCKS,
+    vpindex=FEATURE_STATE,
+    runtime=FEATURE_STATE,
+    synic=FEATURE_STATE,
+    synictimer=SY_NIC_TIMER,
+    reset=FEATURE_STATE,
+    vendorid=FEATURE_VENDOR_ID,
+    frequencies=FEATURE_STATE,
+    reenlightenment=FEATURE_STATE,
+    tlbflush=TLB_FLUSH,
+    ipi=FEATURE_STATE,
+    evmcs=FEATURE_STATE,
+)
+
+# kubevirt.io/api/core/v1.FeatureKVM.
+FEATURE_KVM: Final = Struct(
+    hidden=BOOL,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.FeaturePreferences.
+FEATURE_PREFERENCES: Final = Struct(
+    preferredAcpi=FEATURE_STATE,
+    preferredApic=FEATURE_APIC,
+    preferredHyperv=FEATURE_HYPERV,
+    preferredKvm=FEATURE_KVM,
+    preferredPvspinlock=FEATURE_STATE,
+    preferredSmm=FEATURE_STATE,
+)
+
+# kubevirt.io/api/core/v1.EFI.
+EFI: Final = Struct(
+    secureBoot=BOOL_POINTER,
+    persistent=BOOL_POINTER,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.FirmwarePreferences.
+FIRMWARE_PREFERENCES: Final = Struct(
+    preferredUseBios=BOOL_POINTER,
+    preferredUseBiosSerial=BOOL_POINTER,
+    preferredUseEfi=BOOL_POINTER,
+    preferredUseSecureBoot=BOOL_POINTER,
+    preferredEfi=EFI,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.MachinePreferences.
+MACHINE_PREFERENCES: Final = Struct(
+    preferredMachineType=STRING,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.VolumePreferences.
+VOLUME_PREFERENCES: Final = Struct(
+    preferredStorageClassName=STRING,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.CPUPreferenceRequirement.
+CPU_PREFERENCE_REQUIREMENT: Final = Struct(
+    guest=UINT32_ALWAYS,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.MemoryPreferenceRequirement.
+MEMORY_PREFERENCE_REQUIREMENT: Final = Struct(
+    guest=QUANTITY_ALWAYS,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.PreferenceRequirements.
+PREFERENCE_REQUIREMENTS: Final = Struct(
+    cpu=CPU_PREFERENCE_REQUIREMENT,
+    memory=MEMORY_PREFERENCE_REQUIREMENT,
+    architecture=STRING_POINTER,
+)
+
+# kubevirt.io/api/instancetype/v1beta1.VirtualMachinePreferenceSpec.
+VIRTUAL_MACHINE_PREFERENCE_SPEC: Final = Struct(
+    clock=CLOCK_PREFERENCES,
+    cpu=CPU_PREFERENCES,
+    devices=DEVICE_PREFERENCES,
+    features=FEATURE_PREFERENCES,
+    firmware=FIRMWARE_PREFERENCES,
+    machine=MACHINE_PREFERENCES,
+    volumes=VOLUME_PREFERENCES,
+    preferredSubdomain=STRING_POINTER,
     preferredTerminationGracePeriodSeconds=INT64_POINTER,
-    requirements=Struct(
-        cpu=Struct(guest=UINT32_ALWAYS), memory=Struct(guest=QUANTITY_ALWAYS), architecture=STRING_POINTER
-    ),
+    requirements=PREFERENCE_REQUIREMENTS,
     annotations=STRING_MAP,
     preferSpreadSocketToCoreRatio=UINT32,
+    preferredArchitecture=STRING_POINTER,
     preferredLaunchSecurity=LAUNCH_SECURITY,
 )
-INSTANCETYPE: Final = Struct(**TYPE, metadata=Value(METADATA), spec=Value(_INSTANCETYPE_SPEC))
-PREFERENCE: Final = Struct(**TYPE, metadata=Value(METADATA), spec=Value(_PREFERENCE_SPEC))
+
+# kubevirt.io/api/instancetype/v1beta1.VirtualMachinePreference.
+PREFERENCE: Final = Struct(
+    kind=STRING,
+    apiVersion=STRING,
+    metadata=Value(METADATA),
+    spec=Value(VIRTUAL_MACHINE_PREFERENCE_SPEC),
+)
+
+# kubevirt.io/api/core/v1.ResourceRequirements.
+RESOURCE_REQUIREMENTS: Final = Struct(
+    # Steps of KubeVirt compute it.
+    requests=Map(QUANTITY_COMPUTED),
+    # Steps of KubeVirt compute it.
+    limits=Map(QUANTITY_COMPUTED),
+    overcommitGuestOverhead=BOOL,
+)
+
+# kubevirt.io/api/core/v1.CPU.
+CPU: Final = Struct(
+    cores=UINT32,
+    sockets=UINT32,
+    maxSockets=UINT32,
+    threads=UINT32,
+    model=STRING,
+    features=List(CPU_FEATURE),
+    dedicatedCpuPlacement=BOOL,
+    numa=NUMA,
+    isolateEmulatorThread=BOOL,
+    realtime=REALTIME,
+)
+
+# kubevirt.io/api/core/v1.ReservedOverhead.
+RESERVED_OVERHEAD: Final = Struct(
+    addedOverhead=QUANTITY,
+    memLock=STRING_POINTER,
+)
+
+# kubevirt.io/api/core/v1.Memory.
+MEMORY: Final = Struct(
+    hugepages=HUGEPAGES,
+    # Steps of KubeVirt compute it.
+    guest=QUANTITY_COMPUTED,
+    # Steps of KubeVirt compute it.
+    maxGuest=QUANTITY_COMPUTED,
+    reservedOverhead=RESERVED_OVERHEAD,
+)
+
+# kubevirt.io/api/core/v1.Machine.
+MACHINE: Final = Struct(
+    type=STRING_ALWAYS,
+)
+
+# kubevirt.io/api/core/v1.BIOS.
+BIOS: Final = Struct(
+    useSerial=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.Bootloader.
+BOOTLOADER: Final = Struct(
+    bios=BIOS,
+    efi=EFI,
+)
+
+# kubevirt.io/api/core/v1.KernelBootContainer.
+KERNEL_BOOT_CONTAINER: Final = Struct(
+    image=STRING_ALWAYS,
+    imagePullSecret=STRING,
+    imagePullPolicy=STRING,
+    kernelPath=STRING,
+    initrdPath=STRING,
+)
+
+# kubevirt.io/api/core/v1.KernelBoot.
+KERNEL_BOOT: Final = Struct(
+    kernelArgs=STRING,
+    container=KERNEL_BOOT_CONTAINER,
+)
+
+# kubevirt.io/api/core/v1.ACPI.
+ACPI: Final = Struct(
+    slicNameRef=STRING,
+    msdmNameRef=STRING,
+)
+
+# kubevirt.io/api/core/v1.Firmware.
+FIRMWARE: Final = Struct(
+    uuid=STRING,
+    bootloader=BOOTLOADER,
+    serial=STRING,
+    kernelBoot=KERNEL_BOOT,
+    acpi=ACPI,
+)
+
+# kubevirt.io/api/core/v1.Clock.
+CLOCK: Final = Struct(
+    utc=CLOCK_OFFSET_UTC,
+    timezone=STRING_POINTER,
+    timer=TIMER,
+)
+
+# kubevirt.io/api/core/v1.HyperVPassthrough.
+HYPER_V_PASSTHROUGH: Final = Struct(
+    enabled=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.Features.
+FEATURES: Final = Struct(
+    # People leave it out.
+    acpi=Value(FEATURE_STATE, left_out=True),
+    apic=FEATURE_APIC,
+    hypervPassthrough=HYPER_V_PASSTHROUGH,
+    hyperv=FEATURE_HYPERV,
+    smm=FEATURE_STATE,
+    kvm=FEATURE_KVM,
+    pvspinlock=FEATURE_STATE,
+)
+
+# kubevirt.io/api/core/v1.DiskTarget.
+DISK_TARGET: Final = Struct(
+    bus=STRING,
+    readonly=BOOL,
+    pciAddress=STRING,
+)
+
+# kubevirt.io/api/core/v1.LunTarget.
+LUN_TARGET: Final = Struct(
+    bus=STRING,
+    readonly=BOOL,
+    reservation=BOOL,
+)
+
+# kubevirt.io/api/core/v1.CDRomTarget.
+CD_ROM_TARGET: Final = Struct(
+    bus=STRING,
+    readonly=BOOL_POINTER,
+    tray=STRING,
+)
+
+# kubevirt.io/api/core/v1.Disk.
+DISK: Final = Struct(
+    name=STRING_ALWAYS,
+    disk=DISK_TARGET,
+    lun=LUN_TARGET,
+    cdrom=CD_ROM_TARGET,
+    bootOrder=UINT64_POINTER,
+    serial=STRING,
+    dedicatedIOThread=BOOL_POINTER,
+    cache=STRING,
+    io=STRING,
+    tag=STRING,
+    blockSize=BLOCK_SIZE,
+    shareable=BOOL_POINTER,
+    errorPolicy=STRING_POINTER,
+    changedBlockTracking=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.I6300ESBWatchdog.
+I6300_ESB_WATCHDOG: Final = Struct(
+    action=STRING,
+)
+
+# kubevirt.io/api/core/v1.Diag288Watchdog.
+DIAG288_WATCHDOG: Final = Struct(
+    action=STRING,
+)
+
+# kubevirt.io/api/core/v1.Watchdog.
+WATCHDOG: Final = Struct(
+    name=STRING_ALWAYS,
+    i6300esb=I6300_ESB_WATCHDOG,
+    diag288=DIAG288_WATCHDOG,
+)
+
+# kubevirt.io/api/core/v1.InterfaceBridge.
+INTERFACE_BRIDGE: Final = EMPTY
+
+# kubevirt.io/api/core/v1.DeprecatedInterfaceSlirp.
+DEPRECATED_INTERFACE_SLIRP: Final = EMPTY
+
+# kubevirt.io/api/core/v1.InterfaceSRIOV.
+INTERFACE_SRIOV: Final = EMPTY
+
+# kubevirt.io/api/core/v1.DeprecatedInterfaceMacvtap.
+DEPRECATED_INTERFACE_MACVTAP: Final = EMPTY
+
+# kubevirt.io/api/core/v1.DeprecatedInterfacePasst.
+DEPRECATED_INTERFACE_PASST: Final = EMPTY
+
+# kubevirt.io/api/core/v1.InterfacePasstBinding.
+INTERFACE_PASST_BINDING: Final = EMPTY
+
+# kubevirt.io/api/core/v1.PluginBinding.
+PLUGIN_BINDING: Final = Struct(
+    name=STRING_ALWAYS,
+)
+
+# kubevirt.io/api/core/v1.Port.
+PORT: Final = Struct(
+    name=STRING,
+    protocol=STRING,
+    port=INT32_ALWAYS,
+)
+
+# kubevirt.io/api/core/v1.PortRange.
+PORT_RANGE: Final = Struct(
+    protocol=STRING_ALWAYS,
+    start=INT32_ALWAYS,
+    end=INT32_ALWAYS,
+)
+
+# kubevirt.io/api/core/v1.DHCPPrivateOptions.
+DHCP_PRIVATE_OPTIONS: Final = Struct(
+    option=INT64_ALWAYS,
+    value=STRING_ALWAYS,
+)
+
+# kubevirt.io/api/core/v1.DHCPOptions.
+DHCP_OPTIONS: Final = Struct(
+    bootFileName=STRING,
+    tftpServerName=STRING,
+    ntpServers=STRINGS,
+    privateOptions=List(DHCP_PRIVATE_OPTIONS),
+)
+
+# kubevirt.io/api/core/v1.Interface.
+INTERFACE: Final = Struct(
+    name=STRING_ALWAYS,
+    model=STRING,
+    bridge=INTERFACE_BRIDGE,
+    slirp=DEPRECATED_INTERFACE_SLIRP,
+    masquerade=INTERFACE_MASQUERADE,
+    sriov=INTERFACE_SRIOV,
+    macvtap=DEPRECATED_INTERFACE_MACVTAP,
+    passt=DEPRECATED_INTERFACE_PASST,
+    passtBinding=INTERFACE_PASST_BINDING,
+    binding=PLUGIN_BINDING,
+    ports=List(PORT),
+    portRanges=List(PORT_RANGE),
+    macAddress=STRING,
+    bootOrder=UINT64_POINTER,
+    pciAddress=STRING,
+    dhcpOptions=DHCP_OPTIONS,
+    tag=STRING,
+    acpiIndex=INT64,
+    state=STRING,
+)
+
+# kubevirt.io/api/core/v1.Input.
+INPUT: Final = Struct(
+    bus=STRING,
+    type=STRING_ALWAYS,
+    name=STRING_ALWAYS,
+)
+
+# kubevirt.io/api/core/v1.DownwardMetrics.
+DOWNWARD_METRICS: Final = EMPTY
+
+# kubevirt.io/api/core/v1.PanicDevice.
+PANIC_DEVICE: Final = Struct(
+    model=STRING_POINTER,
+)
+
+# kubevirt.io/api/core/v1.FilesystemVirtiofs.
+FILESYSTEM_VIRTIOFS: Final = EMPTY
+
+# kubevirt.io/api/core/v1.Filesystem.
+FILESYSTEM: Final = Struct(
+    name=STRING_ALWAYS,
+    virtiofs=OrNull(FILESYSTEM_VIRTIOFS),
+)
+
+# kubevirt.io/api/core/v1.ClientPassthroughDevices.
+CLIENT_PASSTHROUGH_DEVICES: Final = EMPTY
+
+# kubevirt.io/api/core/v1.SoundDevice.
+SOUND_DEVICE: Final = Struct(
+    name=STRING_ALWAYS,
+    model=STRING,
+)
+
+# kubevirt.io/api/core/v1.VideoDevice.
+VIDEO_DEVICE: Final = Struct(
+    type=STRING,
+)
+
+# kubevirt.io/api/core/v1.Devices.
+DEVICES: Final = Struct(
+    useVirtioTransitional=BOOL_POINTER,
+    disableHotplug=BOOL,
+    disks=List(DISK, 256),
+    watchdog=WATCHDOG,
+    interfaces=List(INTERFACE, 256),
+    inputs=List(INPUT),
+    autoattachPodInterface=BOOL_POINTER,
+    autoattachGraphicsDevice=BOOL_POINTER,
+    autoattachSerialConsole=BOOL_POINTER,
+    logSerialConsole=BOOL_POINTER,
+    autoattachMemBalloon=BOOL_POINTER,
+    autoattachInputDevice=BOOL_POINTER,
+    autoattachVSOCK=BOOL_POINTER,
+    rng=RNG,
+    blockMultiQueue=BOOL_POINTER,
+    networkInterfaceMultiqueue=BOOL_POINTER,
+    gpus=List(GPU),
+    downwardMetrics=DOWNWARD_METRICS,
+    panicDevices=List(PANIC_DEVICE),
+    filesystems=List(FILESYSTEM),
+    hostDevices=List(HOST_DEVICE),
+    clientPassthrough=CLIENT_PASSTHROUGH_DEVICES,
+    sound=SOUND_DEVICE,
+    tpm=TPM_DEVICE,
+    video=VIDEO_DEVICE,
+)
+
+# kubevirt.io/api/core/v1.Chassis.
+CHASSIS: Final = Struct(
+    manufacturer=STRING,
+    version=STRING,
+    serial=STRING,
+    asset=STRING,
+    sku=STRING,
+)
+
+# kubevirt.io/api/core/v1.DomainSpec.
+DOMAIN: Final = Struct(
+    # People leave it out.
+    resources=Value(RESOURCE_REQUIREMENTS, left_out=True),
+    cpu=CPU,
+    memory=MEMORY,
+    machine=MACHINE,
+    firmware=FIRMWARE,
+    clock=CLOCK,
+    features=FEATURES,
+    devices=Value(DEVICES),
+    ioThreadsPolicy=STRING_POINTER,
+    ioThreads=DISK_IO_THREADS,
+    chassis=CHASSIS,
+    launchSecurity=LAUNCH_SECURITY,
+    rebootPolicy=STRING_POINTER,
+)
+
+# k8s.io/api/core/v1.NodeSelectorRequirement.
+NODE_SELECTOR_REQUIREMENT: Final = Struct(
+    key=STRING_ALWAYS,
+    operator=STRING_ALWAYS,
+    values=STRINGS,
+)
+
+# k8s.io/api/core/v1.NodeSelectorTerm.
+NODE_SELECTOR_TERM: Final = Struct(
+    matchExpressions=List(NODE_SELECTOR_REQUIREMENT),
+    matchFields=List(NODE_SELECTOR_REQUIREMENT),
+)
+
+# k8s.io/api/core/v1.NodeSelector.
+NODE_SELECTOR: Final = Struct(
+    nodeSelectorTerms=OrNull(List(NODE_SELECTOR_TERM)),
+)
+
+# k8s.io/api/core/v1.PreferredSchedulingTerm.
+PREFERRED_SCHEDULING_TERM: Final = Struct(
+    weight=INT32_ALWAYS,
+    preference=Value(NODE_SELECTOR_TERM),
+)
+
+# k8s.io/api/core/v1.NodeAffinity.
+NODE_AFFINITY: Final = Struct(
+    requiredDuringSchedulingIgnoredDuringExecution=NODE_SELECTOR,
+    preferredDuringSchedulingIgnoredDuringExecution=List(PREFERRED_SCHEDULING_TERM),
+)
+
+# k8s.io/apimachinery/pkg/apis/meta/v1.LabelSelectorRequirement.
+LABEL_SELECTOR_REQUIREMENT: Final = Struct(
+    key=STRING_ALWAYS,
+    operator=STRING_ALWAYS,
+    values=STRINGS,
+)
+
+# k8s.io/apimachinery/pkg/apis/meta/v1.LabelSelector.
+LABEL_SELECTOR: Final = Struct(
+    matchLabels=STRING_MAP,
+    matchExpressions=List(LABEL_SELECTOR_REQUIREMENT),
+)
+
+# k8s.io/api/core/v1.PodAffinityTerm.
+POD_AFFINITY_TERM: Final = Struct(
+    labelSelector=LABEL_SELECTOR,
+    namespaces=STRINGS,
+    topologyKey=STRING_ALWAYS,
+    namespaceSelector=LABEL_SELECTOR,
+    matchLabelKeys=STRINGS,
+    mismatchLabelKeys=STRINGS,
+)
+
+# k8s.io/api/core/v1.WeightedPodAffinityTerm.
+WEIGHTED_POD_AFFINITY_TERM: Final = Struct(
+    weight=INT32_ALWAYS,
+    podAffinityTerm=Value(POD_AFFINITY_TERM),
+)
+
+# k8s.io/api/core/v1.PodAffinity.
+POD_AFFINITY: Final = Struct(
+    requiredDuringSchedulingIgnoredDuringExecution=List(POD_AFFINITY_TERM),
+    preferredDuringSchedulingIgnoredDuringExecution=List(WEIGHTED_POD_AFFINITY_TERM),
+)
+
+# k8s.io/api/core/v1.PodAntiAffinity.
+POD_ANTI_AFFINITY: Final = Struct(
+    requiredDuringSchedulingIgnoredDuringExecution=List(POD_AFFINITY_TERM),
+    preferredDuringSchedulingIgnoredDuringExecution=List(WEIGHTED_POD_AFFINITY_TERM),
+)
+
+# k8s.io/api/core/v1.Affinity.
+AFFINITY: Final = Struct(
+    nodeAffinity=NODE_AFFINITY,
+    podAffinity=POD_AFFINITY,
+    podAntiAffinity=POD_ANTI_AFFINITY,
+)
+
+# k8s.io/api/core/v1.Toleration.
+TOLERATION: Final = Struct(
+    key=STRING,
+    operator=STRING,
+    value=STRING,
+    effect=STRING,
+    tolerationSeconds=INT64_POINTER,
+)
+
+# k8s.io/api/core/v1.TopologySpreadConstraint.
+TOPOLOGY_SPREAD_CONSTRAINT: Final = Struct(
+    maxSkew=INT32_ALWAYS,
+    topologyKey=STRING_ALWAYS,
+    whenUnsatisfiable=STRING_ALWAYS,
+    labelSelector=LABEL_SELECTOR,
+    minDomains=INT32_POINTER,
+    nodeAffinityPolicy=STRING_POINTER,
+    nodeTaintsPolicy=STRING_POINTER,
+    matchLabelKeys=STRINGS,
+)
+
+# kubevirt.io/api/core/v1.HostDisk.
+HOST_DISK: Final = Struct(
+    path=STRING_ALWAYS,
+    type=STRING_ALWAYS,
+    capacity=QUANTITY_ALWAYS,
+    shared=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.PersistentVolumeClaimVolumeSource.
+PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE: Final = Struct(
+    claimName=STRING_ALWAYS,
+    readOnly=BOOL,
+    hotpluggable=BOOL,
+)
+
+# k8s.io/api/core/v1.LocalObjectReference.
+LOCAL_OBJECT_REFERENCE: Final = Struct(
+    name=STRING,
+)
+
+# kubevirt.io/api/core/v1.CloudInitNoCloudSource.
+CLOUD_INIT_NO_CLOUD_SOURCE: Final = Struct(
+    secretRef=LOCAL_OBJECT_REFERENCE,
+    userDataBase64=STRING,
+    userData=STRING,
+    networkDataSecretRef=LOCAL_OBJECT_REFERENCE,
+    networkDataBase64=STRING,
+    networkData=STRING,
+)
+
+# kubevirt.io/api/core/v1.CloudInitConfigDriveSource.
+CLOUD_INIT_CONFIG_DRIVE_SOURCE: Final = Struct(
+    secretRef=LOCAL_OBJECT_REFERENCE,
+    userDataBase64=STRING,
+    userData=STRING,
+    networkDataSecretRef=LOCAL_OBJECT_REFERENCE,
+    networkDataBase64=STRING,
+    networkData=STRING,
+)
+
+# kubevirt.io/api/core/v1.SysprepSource.
+SYSPREP_SOURCE: Final = Struct(
+    secret=LOCAL_OBJECT_REFERENCE,
+    configMap=LOCAL_OBJECT_REFERENCE,
+)
+
+# kubevirt.io/api/core/v1.ContainerDiskSource.
+CONTAINER_DISK_SOURCE: Final = Struct(
+    image=STRING_ALWAYS,
+    imagePullSecret=STRING,
+    path=STRING,
+    imagePullPolicy=STRING,
+)
+
+# k8s.io/api/core/v1.PersistentVolumeClaimVolumeSource.
+CORE_PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE: Final = Struct(
+    claimName=STRING_ALWAYS,
+    readOnly=BOOL,
+)
+
+# kubevirt.io/api/core/v1.EphemeralVolumeSource.
+EPHEMERAL_VOLUME_SOURCE: Final = Struct(
+    persistentVolumeClaim=CORE_PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE,
+)
+
+# kubevirt.io/api/core/v1.EmptyDiskSource.
+EMPTY_DISK_SOURCE: Final = Struct(
+    capacity=QUANTITY_ALWAYS,
+)
+
+# kubevirt.io/api/core/v1.DataVolumeSource.
+DATA_VOLUME_SOURCE: Final = Struct(
+    name=STRING_ALWAYS,
+    hotpluggable=BOOL,
+)
+
+# kubevirt.io/api/core/v1.ConfigMapVolumeSource.
+CONFIG_MAP_VOLUME_SOURCE: Final = Struct(
+    name=STRING,
+    optional=BOOL_POINTER,
+    volumeLabel=STRING,
+)
+
+# kubevirt.io/api/core/v1.SecretVolumeSource.
+SECRET_VOLUME_SOURCE: Final = Struct(
+    secretName=STRING,
+    optional=BOOL_POINTER,
+    volumeLabel=STRING,
+)
+
+# k8s.io/api/core/v1.ObjectFieldSelector.
+OBJECT_FIELD_SELECTOR: Final = Struct(
+    apiVersion=STRING,
+    fieldPath=STRING_ALWAYS,
+)
+
+# k8s.io/api/core/v1.ResourceFieldSelector.
+RESOURCE_FIELD_SELECTOR: Final = Struct(
+    containerName=STRING,
+    resource=STRING_ALWAYS,
+    divisor=QUANTITY_ALWAYS,
+)
+
+# k8s.io/api/core/v1.DownwardAPIVolumeFile.
+DOWNWARD_API_VOLUME_FILE: Final = Struct(
+    path=STRING_ALWAYS,
+    fieldRef=OBJECT_FIELD_SELECTOR,
+    resourceFieldRef=RESOURCE_FIELD_SELECTOR,
+    mode=INT32_POINTER,
+)
+
+# kubevirt.io/api/core/v1.DownwardAPIVolumeSource.
+DOWNWARD_API_VOLUME_SOURCE: Final = Struct(
+    fields=List(DOWNWARD_API_VOLUME_FILE),
+    volumeLabel=STRING,
+)
+
+# kubevirt.io/api/core/v1.ServiceAccountVolumeSource.
+SERVICE_ACCOUNT_VOLUME_SOURCE: Final = Struct(
+    serviceAccountName=STRING,
+)
+
+# kubevirt.io/api/core/v1.DownwardMetricsVolumeSource.
+DOWNWARD_METRICS_VOLUME_SOURCE: Final = EMPTY
+
+# kubevirt.io/api/core/v1.MemoryDumpVolumeSource.
+MEMORY_DUMP_VOLUME_SOURCE: Final = Struct(
+    claimName=STRING_ALWAYS,
+    readOnly=BOOL,
+    hotpluggable=BOOL,
+)
+
+# kubevirt.io/api/core/v1.ContainerPathVolumeSource.
+CONTAINER_PATH_VOLUME_SOURCE: Final = Struct(
+    path=STRING_ALWAYS,
+    readOnly=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.Volume.
+VOLUME: Final = Struct(
+    name=STRING_ALWAYS,
+    hostDisk=HOST_DISK,
+    persistentVolumeClaim=PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE,
+    cloudInitNoCloud=CLOUD_INIT_NO_CLOUD_SOURCE,
+    cloudInitConfigDrive=CLOUD_INIT_CONFIG_DRIVE_SOURCE,
+    sysprep=SYSPREP_SOURCE,
+    containerDisk=CONTAINER_DISK_SOURCE,
+    ephemeral=EPHEMERAL_VOLUME_SOURCE,
+    emptyDisk=EMPTY_DISK_SOURCE,
+    dataVolume=DATA_VOLUME_SOURCE,
+    configMap=CONFIG_MAP_VOLUME_SOURCE,
+    secret=SECRET_VOLUME_SOURCE,
+    downwardAPI=DOWNWARD_API_VOLUME_SOURCE,
+    serviceAccount=SERVICE_ACCOUNT_VOLUME_SOURCE,
+    downwardMetrics=DOWNWARD_METRICS_VOLUME_SOURCE,
+    memoryDump=MEMORY_DUMP_VOLUME_SOURCE,
+    containerPath=CONTAINER_PATH_VOLUME_SOURCE,
+)
+
+# k8s.io/api/core/v1.ExecAction.
+EXEC_ACTION: Final = Struct(
+    command=STRINGS,
+)
+
+# kubevirt.io/api/core/v1.GuestAgentPing.
+GUEST_AGENT_PING: Final = EMPTY
+
+# k8s.io/api/core/v1.HTTPHeader.
+HTTP_HEADER: Final = Struct(
+    name=STRING_ALWAYS,
+    value=STRING_ALWAYS,
+)
+
+# k8s.io/api/core/v1.HTTPGetAction.
+HTTP_GET_ACTION: Final = Struct(
+    path=STRING,
+    port=INT_OR_STRING_ALWAYS,
+    host=STRING,
+    scheme=STRING,
+    httpHeaders=List(HTTP_HEADER),
+)
+
+# k8s.io/api/core/v1.TCPSocketAction.
+TCP_SOCKET_ACTION: Final = Struct(
+    port=INT_OR_STRING_ALWAYS,
+    host=STRING,
+)
+
+# kubevirt.io/api/core/v1.Probe.
+PROBE: Final = Struct(
+    exec=EXEC_ACTION,
+    guestAgentPing=GUEST_AGENT_PING,
+    httpGet=HTTP_GET_ACTION,
+    tcpSocket=TCP_SOCKET_ACTION,
+    initialDelaySeconds=INT32,
+    timeoutSeconds=INT32,
+    periodSeconds=INT32,
+    successThreshold=INT32,
+    failureThreshold=INT32,
+)
+
+# kubevirt.io/api/core/v1.PodNetwork.
+POD_NETWORK: Final = Struct(
+    vmNetworkCIDR=STRING,
+    vmIPv6NetworkCIDR=STRING,
+)
+
+# kubevirt.io/api/core/v1.MultusNetwork.
+MULTUS_NETWORK: Final = Struct(
+    networkName=STRING_ALWAYS,
+    default=BOOL,
+)
+
+# kubevirt.io/api/core/v1.ClaimRequest.
+CLAIM_REQUEST: Final = Struct(
+    claimName=STRING,
+    requestName=STRING,
+)
+
+# kubevirt.io/api/core/v1.Network.
+NETWORK: Final = Struct(
+    name=STRING_ALWAYS,
+    pod=POD_NETWORK,
+    multus=MULTUS_NETWORK,
+    resourceClaim=CLAIM_REQUEST,
+)
+
+# k8s.io/api/core/v1.PodDNSConfigOption.
+POD_DNS_CONFIG_OPTION: Final = Struct(
+    name=STRING,
+    value=STRING_POINTER,
+)
+
+# k8s.io/api/core/v1.PodDNSConfig.
+POD_DNS_CONFIG: Final = Struct(
+    nameservers=STRINGS,
+    searches=STRINGS,
+    options=List(POD_DNS_CONFIG_OPTION),
+)
+
+# kubevirt.io/api/core/v1.AccessCredentialSecretSource.
+ACCESS_CREDENTIAL_SECRET_SOURCE: Final = Struct(
+    secretName=STRING_ALWAYS,
+)
+
+# kubevirt.io/api/core/v1.SSHPublicKeyAccessCredentialSource.
+SSH_PUBLIC_KEY_ACCESS_CREDENTIAL_SOURCE: Final = Struct(
+    secret=ACCESS_CREDENTIAL_SECRET_SOURCE,
+)
+
+# kubevirt.io/api/core/v1.ConfigDriveSSHPublicKeyAccessCredentialPropagation.
+CONFIG_DRIVE_SSH_PUBLIC_KEY_ACCESS_CREDENTIAL_PROPAGATION: Final = EMPTY
+
+# kubevirt.io/api/core/v1.NoCloudSSHPublicKeyAccessCredentialPropagation.
+NO_CLOUD_SSH_PUBLIC_KEY_ACCESS_CREDENTIAL_PROPAGATION: Final = EMPTY
+
+# kubevirt.io/api/core/v1.QemuGuestAgentSSHPublicKeyAccessCredentialPropagation.
+QEMU_GUEST_AGENT_SSH_PUBLIC_KEY_ACCESS_CREDENTIAL_PROPAGATION: Final = Struct(
+    users=OrNull(STRINGS),
+)
+
+# kubevirt.io/api/core/v1.SSHPublicKeyAccessCredentialPropagationMethod.
+SSH_PUBLIC_KEY_ACCESS_CREDENTIAL_PROPAGATION_METHOD: Final = Struct(
+    configDrive=CONFIG_DRIVE_SSH_PUBLIC_KEY_ACCESS_CREDENTIAL_PROPAGATION,
+    noCloud=NO_CLOUD_SSH_PUBLIC_KEY_ACCESS_CREDENTIAL_PROPAGATION,
+    qemuGuestAgent=QEMU_GUEST_AGENT_SSH_PUBLIC_KEY_ACCESS_CREDENTIAL_PROPAGATION,
+)
+
+# kubevirt.io/api/core/v1.SSHPublicKeyAccessCredential.
+SSH_PUBLIC_KEY_ACCESS_CREDENTIAL: Final = Struct(
+    source=Value(SSH_PUBLIC_KEY_ACCESS_CREDENTIAL_SOURCE),
+    propagationMethod=Value(SSH_PUBLIC_KEY_ACCESS_CREDENTIAL_PROPAGATION_METHOD),
+)
+
+# kubevirt.io/api/core/v1.UserPasswordAccessCredentialSource.
+USER_PASSWORD_ACCESS_CREDENTIAL_SOURCE: Final = Struct(
+    secret=ACCESS_CREDENTIAL_SECRET_SOURCE,
+)
+
+# kubevirt.io/api/core/v1.QemuGuestAgentUserPasswordAccessCredentialPropagation.
+QEMU_GUEST_AGENT_USER_PASSWORD_ACCESS_CREDENTIAL_PROPAGATION: Final = EMPTY
+
+# kubevirt.io/api/core/v1.UserPasswordAccessCredentialPropagationMethod.
+USER_PASSWORD_ACCESS_CREDENTIAL_PROPAGATION_METHOD: Final = Struct(
+    qemuGuestAgent=QEMU_GUEST_AGENT_USER_PASSWORD_ACCESS_CREDENTIAL_PROPAGATION,
+)
+
+# kubevirt.io/api/core/v1.UserPasswordAccessCredential.
+USER_PASSWORD_ACCESS_CREDENTIAL: Final = Struct(
+    source=Value(USER_PASSWORD_ACCESS_CREDENTIAL_SOURCE),
+    propagationMethod=Value(USER_PASSWORD_ACCESS_CREDENTIAL_PROPAGATION_METHOD),
+)
+
+# kubevirt.io/api/core/v1.AccessCredential.
+ACCESS_CREDENTIAL: Final = Struct(
+    sshPublicKey=SSH_PUBLIC_KEY_ACCESS_CREDENTIAL,
+    userPassword=USER_PASSWORD_ACCESS_CREDENTIAL,
+)
+
+# kubevirt.io/api/core/v1.VirtualMachineInstanceResourceClaim.
+VIRTUAL_MACHINE_INSTANCE_RESOURCE_CLAIM: Final = Struct(
+    name=STRING_ALWAYS,
+    resourceClaimName=STRING_POINTER,
+    resourceClaimTemplateName=STRING_POINTER,
+)
+
+# kubevirt.io/api/core/v1.UtilityVolume.
+UTILITY_VOLUME: Final = Struct(
+    name=STRING_ALWAYS,
+    claimName=STRING_ALWAYS,
+    readOnly=BOOL,
+    type=STRING_POINTER,
+)
+
+# kubevirt.io/api/core/v1.VirtualMachineInstanceSpec.
+VMI_SPEC: Final = Struct(
+    priorityClassName=STRING,
+    domain=Value(DOMAIN),
+    nodeSelector=STRING_MAP,
+    affinity=AFFINITY,
+    schedulerName=STRING,
+    serviceAccountName=STRING,
+    tolerations=List(TOLERATION),
+    topologySpreadConstraints=List(TOPOLOGY_SPREAD_CONSTRAINT),
+    evictionStrategy=STRING_POINTER,
+    startStrategy=STRING_POINTER,
+    terminationGracePeriodSeconds=INT64_POINTER,
+    volumes=List(VOLUME, 256),
+    livenessProbe=PROBE,
+    readinessProbe=PROBE,
+    hostname=STRING,
+    subdomain=STRING,
+    networks=List(NETWORK, 256),
+    dnsPolicy=STRING,
+    dnsConfig=POD_DNS_CONFIG,
+    accessCredentials=List(ACCESS_CREDENTIAL, 256),
+    architecture=STRING,
+    resourceClaims=List(VIRTUAL_MACHINE_INSTANCE_RESOURCE_CLAIM),
+    utilityVolumes=List(UTILITY_VOLUME, 256),
+)
+
+# kubevirt.io/api/core/v1.VirtualMachineInstanceCondition.
+VIRTUAL_MACHINE_INSTANCE_CONDITION: Final = Struct(
+    type=STRING_ALWAYS,
+    status=STRING_ALWAYS,
+    lastProbeTime=OrNull(STRING_POINTER),
+    lastTransitionTime=OrNull(STRING_POINTER),
+    reason=STRING,
+    message=STRING,
+)
+
+# kubevirt.io/api/core/v1.VirtualMachineInstanceGuestOSInfo; it is copied: no rule reads it.
+VIRTUAL_MACHINE_INSTANCE_GUEST_OS_INFO: Final = Status()
+
+# kubevirt.io/api/core/v1.MemoryStatus.
+MEMORY_STATUS: Final = Struct(
+    guestAtBoot=QUANTITY,
+    guestCurrent=QUANTITY,
+    guestRequested=QUANTITY,
+    memoryOverhead=QUANTITY,
+)
+
+# kubevirt.io/api/core/v1.VirtualMachineInstanceStatus; the rest is copied: no rule reads it.
+VIRTUAL_MACHINE_INSTANCE_STATUS: Final = Status(
+    conditions=List(VIRTUAL_MACHINE_INSTANCE_CONDITION),
+    guestOSInfo=VIRTUAL_MACHINE_INSTANCE_GUEST_OS_INFO,
+    runtimeUser=UINT64_ALWAYS,
+    memory=MEMORY_STATUS,
+)
+
+# kubevirt.io/api/core/v1.VirtualMachineInstance.
+VMI: Final = Struct(
+    kind=STRING,
+    apiVersion=STRING,
+    metadata=Value(METADATA),
+    spec=Value(VMI_SPEC),
+    status=VIRTUAL_MACHINE_INSTANCE_STATUS,
+)
+
+# kubevirt.io/api/core/v1.InstancetypeMatcher.
+MATCHER: Final = Struct(
+    name=STRING,
+    kind=STRING,
+    revisionName=STRING,
+    inferFromVolume=STRING,
+    inferFromVolumeFailurePolicy=STRING_POINTER,
+)
+
+# kubevirt.io/api/core/v1.PreferenceMatcher.
+PREFERENCE_MATCHER: Final = Struct(
+    name=STRING,
+    kind=STRING,
+    revisionName=STRING,
+    inferFromVolume=STRING,
+    inferFromVolumeFailurePolicy=STRING_POINTER,
+)
+
+# kubevirt.io/api/core/v1.VirtualMachineInstanceTemplateSpec.
+VIRTUAL_MACHINE_INSTANCE_TEMPLATE_SPEC: Final = Struct(
+    metadata=Value(METADATA),
+    spec=Value(VMI_SPEC),
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSourceHTTP.
+DATA_VOLUME_SOURCE_HTTP: Final = Struct(
+    url=STRING_ALWAYS,
+    secretRef=STRING,
+    certConfigMap=STRING,
+    extraHeaders=STRINGS,
+    secretExtraHeaders=STRINGS,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSourceS3.
+DATA_VOLUME_SOURCE_S3: Final = Struct(
+    url=STRING_ALWAYS,
+    secretRef=STRING,
+    certConfigMap=STRING,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSourceGCS.
+DATA_VOLUME_SOURCE_GCS: Final = Struct(
+    url=STRING_ALWAYS,
+    secretRef=STRING,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.PlatformOptions.
+PLATFORM_OPTIONS: Final = Struct(
+    architecture=STRING,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSourceRegistry.
+DATA_VOLUME_SOURCE_REGISTRY: Final = Struct(
+    url=STRING_POINTER,
+    imageStream=STRING_POINTER,
+    pullMethod=STRING_POINTER,
+    secretRef=STRING_POINTER,
+    certConfigMap=STRING_POINTER,
+    platform=PLATFORM_OPTIONS,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSourcePVC.
+DATA_VOLUME_SOURCE_PVC: Final = Struct(
+    namespace=STRING_ALWAYS,
+    name=STRING_ALWAYS,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSourceUpload.
+DATA_VOLUME_SOURCE_UPLOAD: Final = EMPTY
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeBlankImage.
+DATA_VOLUME_BLANK_IMAGE: Final = EMPTY
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSourceImageIO.
+DATA_VOLUME_SOURCE_IMAGE_IO: Final = Struct(
+    url=STRING_ALWAYS,
+    diskId=STRING_ALWAYS,
+    secretRef=STRING,
+    certConfigMap=STRING,
+    insecureSkipVerify=BOOL_POINTER,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSourceVDDK.
+DATA_VOLUME_SOURCE_VDDK: Final = Struct(
+    url=STRING,
+    uuid=STRING,
+    backingFile=STRING,
+    thumbprint=STRING,
+    secretRef=STRING,
+    initImageURL=STRING,
+    extraArgs=STRING,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSourceSnapshot.
+DATA_VOLUME_SOURCE_SNAPSHOT: Final = Struct(
+    namespace=STRING_ALWAYS,
+    name=STRING_ALWAYS,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSource.
+CORE_DATA_VOLUME_SOURCE: Final = Struct(
+    http=DATA_VOLUME_SOURCE_HTTP,
+    s3=DATA_VOLUME_SOURCE_S3,
+    gcs=DATA_VOLUME_SOURCE_GCS,
+    registry=DATA_VOLUME_SOURCE_REGISTRY,
+    pvc=DATA_VOLUME_SOURCE_PVC,
+    upload=DATA_VOLUME_SOURCE_UPLOAD,
+    blank=DATA_VOLUME_BLANK_IMAGE,
+    imageio=DATA_VOLUME_SOURCE_IMAGE_IO,
+    vddk=DATA_VOLUME_SOURCE_VDDK,
+    snapshot=DATA_VOLUME_SOURCE_SNAPSHOT,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSourceRef.
+DATA_VOLUME_SOURCE_REF: Final = Struct(
+    kind=STRING_ALWAYS,
+    namespace=STRING_POINTER,
+    name=STRING_ALWAYS,
+)
+
+# k8s.io/api/core/v1.VolumeResourceRequirements.
+VOLUME_RESOURCE_REQUIREMENTS: Final = Struct(
+    limits=Map(QUANTITY),
+    requests=Map(QUANTITY),
+)
+
+# k8s.io/api/core/v1.TypedLocalObjectReference.
+TYPED_LOCAL_OBJECT_REFERENCE: Final = Struct(
+    apiGroup=OrNull(STRING_POINTER),
+    kind=STRING_ALWAYS,
+    name=STRING_ALWAYS,
+)
+
+# k8s.io/api/core/v1.TypedObjectReference.
+TYPED_OBJECT_REFERENCE: Final = Struct(
+    apiGroup=OrNull(STRING_POINTER),
+    kind=STRING_ALWAYS,
+    name=STRING_ALWAYS,
+    namespace=STRING_POINTER,
+)
+
+# k8s.io/api/core/v1.PersistentVolumeClaimSpec.
+PERSISTENT_VOLUME_CLAIM_SPEC: Final = Struct(
+    accessModes=STRINGS,
+    selector=LABEL_SELECTOR,
+    resources=Value(VOLUME_RESOURCE_REQUIREMENTS),
+    volumeName=STRING,
+    storageClassName=STRING_POINTER,
+    volumeMode=STRING_POINTER,
+    dataSource=TYPED_LOCAL_OBJECT_REFERENCE,
+    dataSourceRef=TYPED_OBJECT_REFERENCE,
+    volumeAttributesClassName=STRING_POINTER,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.StorageSpec.
+STORAGE_SPEC: Final = Struct(
+    accessModes=STRINGS,
+    selector=LABEL_SELECTOR,
+    resources=Value(VOLUME_RESOURCE_REQUIREMENTS),
+    volumeName=STRING,
+    storageClassName=STRING_POINTER,
+    volumeMode=STRING_POINTER,
+    dataSource=TYPED_LOCAL_OBJECT_REFERENCE,
+    dataSourceRef=TYPED_OBJECT_REFERENCE,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeCheckpoint.
+DATA_VOLUME_CHECKPOINT: Final = Struct(
+    previous=STRING_ALWAYS,
+    current=STRING_ALWAYS,
+)
+
+# kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1.DataVolumeSpec.
+DATA_VOLUME_SPEC: Final = Struct(
+    source=CORE_DATA_VOLUME_SOURCE,
+    sourceRef=DATA_VOLUME_SOURCE_REF,
+    pvc=PERSISTENT_VOLUME_CLAIM_SPEC,
+    storage=STORAGE_SPEC,
+    priorityClassName=STRING,
+    contentType=STRING,
+    checkpoints=List(DATA_VOLUME_CHECKPOINT),
+    finalCheckpoint=BOOL,
+    preallocation=BOOL_POINTER,
+)
+
+# kubevirt.io/api/core/v1.DataVolumeTemplateDummyStatus.
+DATA_VOLUME_TEMPLATE_DUMMY_STATUS: Final = EMPTY
+
+# kubevirt.io/api/core/v1.DataVolumeTemplateSpec.
+DATA_VOLUME_TEMPLATE_SPEC: Final = Struct(
+    kind=STRING,
+    apiVersion=STRING,
+    metadata=Value(METADATA),
+    spec=Value(DATA_VOLUME_SPEC),
+    status=DATA_VOLUME_TEMPLATE_DUMMY_STATUS,
+)
+
+# kubevirt.io/api/core/v1.VirtualMachineSpec.
+VIRTUAL_MACHINE_SPEC: Final = Struct(
+    running=BOOL_POINTER,
+    runStrategy=STRING_POINTER,
+    instancetype=MATCHER,
+    preference=PREFERENCE_MATCHER,
+    # The schema demands it, so that it is never written as null.
+    template=VIRTUAL_MACHINE_INSTANCE_TEMPLATE_SPEC,
+    dataVolumeTemplates=List(DATA_VOLUME_TEMPLATE_SPEC),
+    updateVolumesStrategy=STRING_POINTER,
+)
+
+# kubevirt.io/api/core/v1.VirtualMachineCondition.
+VIRTUAL_MACHINE_CONDITION: Final = Struct(
+    type=STRING_ALWAYS,
+    status=STRING_ALWAYS,
+    lastProbeTime=OrNull(STRING_POINTER),
+    lastTransitionTime=OrNull(STRING_POINTER),
+    reason=STRING,
+    message=STRING,
+)
+
+# kubevirt.io/api/core/v1.ControllerRevisionRef.
+CONTROLLER_REVISION_REF: Final = Struct(
+    name=STRING,
+)
+
+# kubevirt.io/api/core/v1.InstancetypeStatusRef.
+INSTANCETYPE_STATUS_REF: Final = Struct(
+    name=STRING,
+    kind=STRING,
+    controllerRevisionRef=CONTROLLER_REVISION_REF,
+    inferFromVolume=STRING,
+    inferFromVolumeFailurePolicy=STRING_POINTER,
+)
+
+# kubevirt.io/api/core/v1.VirtualMachineStatus; the rest is copied: no rule reads it.
+VIRTUAL_MACHINE_STATUS: Final = Status(
+    conditions=List(VIRTUAL_MACHINE_CONDITION),
+    instancetypeRef=INSTANCETYPE_STATUS_REF,
+    preferenceRef=INSTANCETYPE_STATUS_REF,
+)
+
+# kubevirt.io/api/core/v1.VirtualMachine.
+VM: Final = Struct(
+    kind=STRING,
+    apiVersion=STRING,
+    metadata=Value(METADATA),
+    spec=Value(VIRTUAL_MACHINE_SPEC),
+    status=VIRTUAL_MACHINE_STATUS,
+)
