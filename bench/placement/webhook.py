@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from tests.e2e.support.processes import Process, free_port
 from webhook import names
 from webhook.policies.scheduling.spread import constraints
 
+PROGRAM: Final = (sys.executable, "-m", "webhook")
 SETTINGS: Final = Path(__file__).with_name("settings.yaml")
 # The namespace's label decides whether the API server calls the webhook at all.
 LABELS: Final = {names.policy_label(names.SCHEDULING): names.ENFORCE}
@@ -31,14 +32,33 @@ _GRACE_SECONDS: Final = 10.0
 def serving(plane: Access) -> Iterator[None]:
     """Run the server for as long as the context lasts; entered, the API server calls it."""
     prepare(plane.admin)
-    process = Process("kubevirt-webhook", _command(plane), plane.directory / "logs" / "kubevirt-webhook.log")
+    with running(plane):
+        yield
+
+
+@contextmanager
+def running(
+    plane: Access,
+    program: Sequence[str] = PROGRAM,
+    settings: Path = SETTINGS,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Process]:
+    """Run the server on a plane that is prepared, as often as one likes; entered, the API server calls it.
+
+    Args:
+        program: the command of the server, such as another version's.
+        settings: its settings.
+        environment: beside this process's own.
+    """
+    command = [*program, *_arguments(plane, settings)]
+    process = Process("kubevirt-webhook", command, plane.directory / "logs" / "kubevirt-webhook.log", environment)
     process.start()
     try:
         probe = plane.kubevirt_controller.create(MACHINES, launcher.machine("probe"), _PROBE)
         # Later than its own readiness: the API server learns of webhooks by a watch.
         process.wait_ready(lambda: _is_called(plane, probe))
         plane.kubevirt_controller.delete(MACHINES, "probe", _PROBE)
-        yield
+        yield process
     finally:
         process.stop(_GRACE_SECONDS)
 
@@ -85,12 +105,12 @@ def check_injected(pods: list[dict[str, Any]], case: PlacementCase) -> None:
             )
 
 
-def _command(plane: Access) -> list[str]:
+def _arguments(plane: Access, settings: Path) -> list[str]:
     port = free_port()
     return [
-        *(sys.executable, "-m", "webhook", "serve"),
+        "serve",
         *("--kubeconfig", str(plane.kubeconfig_for(*ADMIN))),
-        *("--config", str(SETTINGS)),
+        *("--config", str(settings)),
         *("--listen", f"127.0.0.1:{port}"),
         *("--ops-listen", "127.0.0.1:0"),
         *("--url", f"https://localhost:{port}"),

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.reviews",
         description="Compare what one admission review costs on kubevirt-webhook and on the usual webhooks.",
-        epilog="A whole run writes its figures into README.md and docs/performance.md. The first run builds the Go "
+        epilog="A whole run writes its figures into docs/performance.md. The first run builds the Go "
         "servers and virtual environments, which takes a few minutes more.",
     )
     parser.add_argument(
@@ -71,9 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--python", metavar="PROGRAM", help="interpreter for the Python servers (default: the fastest)")
     parser.add_argument("--markdown", action="store_true", help="print Markdown instead of a table")
-    parser.add_argument(
-        "--no-write", action="store_true", help="leave the tables of README.md and docs/performance.md as they are"
-    )
+    parser.add_argument("--no-write", action="store_true", help="leave the tables of docs/performance.md as they are")
     parser.add_argument("--json", metavar="FILE", type=writable, help="also write all figures to FILE")
     return parser
 

@@ -19,12 +19,9 @@ from bench.reviews.servers import ROOT
 # The digests of what was measured, beside the figures.
 RECORD: Final = Path(__file__).with_name("published.json")
 AGAIN: Final = "make bench"
-README: Final = "README.md"
 PAGE: Final = "docs/performance.md"
 _NAMED: Final = 20
-_BEGIN: Final = "<!-- make bench writes from here -->\n"
 _END: Final = "<!-- to here -->\n"
-_BLOCK: Final = re.compile(f"(?<={re.escape(_BEGIN)}).*?(?={re.escape(_END)})", re.DOTALL)
 
 
 def write(report: ReviewsReport, root: Path = ROOT, record: Path = RECORD) -> list[str]:
@@ -38,7 +35,7 @@ def write(report: ReviewsReport, root: Path = ROOT, record: Path = RECORD) -> li
     Returns:
         The pages.
     """
-    tables = {README: report.summary(), PAGE: report.markdown()}
+    tables = {PAGE: report.markdown()}
     for page, table in tables.items():
         path = root / page
         path.write_text(replaced(path.read_text(), table))
@@ -47,13 +44,20 @@ def write(report: ReviewsReport, root: Path = ROOT, record: Path = RECORD) -> li
     return [*tables]
 
 
-def replaced(page: str, table: str) -> str:
+def replaced(page: str, table: str, command: str = AGAIN) -> str:
     """A page with another table.
+
+    Args:
+        page: what it is now.
+        table: what is to be there instead, between the marks of a command.
+        command: what measures the figures.
 
     Raises:
         ValueError: it has no place for one, or several.
     """
-    new, places = _BLOCK.subn(lambda _: f"\n{table}\n", page)
+    begin = f"<!-- {command} writes from here -->\n"
+    block = re.compile(f"(?<={re.escape(begin)}).*?(?={re.escape(_END)})", re.DOTALL)
+    new, places = block.subn(lambda _: f"\n{table}\n", page)
     if places != 1:
         raise ValueError(f"a page has {places} places for the figures, instead of one")
     return new

@@ -43,9 +43,6 @@ _LATENCY_HEADER: Final = (
 )
 _LEFT: Final = 2  # The first columns are words; the others are figures.
 
-# Of the machine, what the README names; its page has the rest.
-_SHOWN: Final = ("Machine", "Python", "Go")
-
 _METRICS: Final = ("cpu_us", "rps", "p50_us", "p99_us", "max_us", "rss_mb", "client_share")
 
 
@@ -116,19 +113,6 @@ class ReviewsReport:
         points = [f"* {line}" for line in (*self._headline(), *self._notes())]
         machine = [f"* {name}: {value}" for name, value in self._machine.items()]
         return "\n".join([*table, "", _LEGEND, "", *latency, "", *points, *machine]) + "\n"
-
-    def summary(self) -> str:
-        """For the README: a line for each review, with what each server takes of the CPU."""
-        servers = [server for server in self._plan.servers if server not in (NEWER, BESIDE)]
-        cpu = {(name, title): cpu for name, title, cpu, *_ in self._rows()}
-        header = ("Review", *(f"**{TITLES[each]}**" if each == OURS else TITLES[each] for each in servers))
-        rows = [
-            [name, *(cpu[name, TITLES[each]] for each in servers)] for name in dict.fromkeys(name for name, _ in cpu)
-        ]
-        found = {name: value.partition(",")[0] for name, value in self._machine.items() if name in _SHOWN}
-        machine = ", ".join(value if name == _SHOWN[0] else f"{name} {value}" for name, value in found.items())
-        sentence = f"One run, interleaved, one core each (`make bench`): {machine}."
-        return "\n".join([*_table(header, rows, left=1), "", sentence]) + "\n"
 
     def write_json(self, path: Path) -> None:
         """For programs: everything, each round's samples too."""

@@ -14,7 +14,8 @@ The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`
 metrics-server. ``--cert-manager`` builds cert-manager's controllers out of its library, since its own commands are in
 modules that no proxy has. ``--scheduler-plugins`` builds the kube-scheduler whose plugins the load-aware configurations
 run. ``--cel-cost`` builds what counts the cost of admission policies as the API server does, ``--olm`` what checks a
-bundle for OperatorHub. ``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd;
+bundle for OperatorHub, ``--kyverno`` the admission controller that benchmarks run beside this project, with its CRDs.
+``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd;
 its kube-scheduler also runs beside the newest API server.
 
 Exit codes: 0 built or found (the directory is the last line of output), 1 the build failed, 2 usage, 69 there is

@@ -112,6 +112,11 @@ def _helm_ldflags(version: str) -> str:
     return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in stamps.items())])
 
 
+def _kyverno_ldflags(version: str) -> str:
+    """Stamps the version, which it writes into its log."""
+    return f"-s -w -X github.com/kyverno/kyverno/pkg/version.BuildVersion={version}"
+
+
 ETCD = ToolModule("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd")
 
 
@@ -160,6 +165,16 @@ CEL_COST = Bundle(
     "half a minute",
     (ToolModule("cel-cost", "k8s.io/apiserver", ("cel-cost",), "cel-cost"),),
 )
+KYVERNO = Bundle(
+    "kyverno",
+    "Kyverno",
+    "about eight minutes",
+    (
+        ToolModule(
+            "kyverno", "github.com/kyverno/kyverno", ("kyverno",), "kyverno", _kyverno_ldflags, data=("config/crds",)
+        ),
+    ),
+)
 OLM = Bundle(
     "olm",
     "the checks of a bundle for the Operator Lifecycle Manager",
@@ -173,7 +188,7 @@ NODE = Bundle(
     (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 # An option each, of the same name.
-ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER, METRICS_SERVER, CEL_COST, OLM)
+ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER, METRICS_SERVER, CEL_COST, OLM, KYVERNO)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 KUBEVIRT_NODE_BINARIES = (

@@ -174,8 +174,7 @@ def test_the_request_path_is_found_out() -> None:
 def test_a_run_is_written_and_then_current(tmp_path: Path) -> None:
     record = tmp_path / "published.json"
     (tmp_path / "docs").mkdir()
-    for name in (published.README, published.PAGE):
-        (tmp_path / name).write_text(PAGE)
+    (tmp_path / published.PAGE).write_text(PAGE)
     servers = ["ours", "plain"]
     samples = [
         Sample(server, payload.name, arrival.title, 0, 1000, cpu, 5000.0, 1000.0, 2000.0, 3000.0, 60.0, 0.5)
@@ -185,18 +184,18 @@ def test_a_run_is_written_and_then_current(tmp_path: Path) -> None:
     ]
     report = ReviewsReport(ReviewsPlan(servers, 1, Pressure(1.0, 0.1)), ReviewsOutcome(samples), {"Machine": "a"})
 
-    assert published.write(report, tmp_path, record) == [published.README, published.PAGE]
+    assert published.write(report, tmp_path, record) == [published.PAGE]
 
     written = json.loads(record.read_text())
     row = "| launcher pod, 11.6 kB | **kubevirt-webhook** | **100** | **1** |"
-    for name, part in ((published.README, "| launcher pod, 11.6 kB | 100 | 300 |"), (published.PAGE, row)):
-        page = (tmp_path / name).read_text()
-        assert (page[:8], page[-7:], "old" in page, part in page) == ("Before.\n", "After.\n", False, True)
+    page = (tmp_path / published.PAGE).read_text()
+    assert (page[:8], page[-7:], "old" in page, row in page) == ("Before.\n", "After.\n", False, True)
     assert published.faults(written, written["sources"], tmp_path) == []
     one = next(iter(written["sources"]))
     assert published.faults(written, {**written["sources"], one: "other"}, tmp_path) == [f"{one}: changed"]
-    (tmp_path / published.README).write_text(PAGE)
-    assert [each.partition(":")[0] for each in published.faults(written, written["sources"], tmp_path)] == ["README.md"]
+    (tmp_path / published.PAGE).write_text(PAGE)
+    faults = published.faults(written, written["sources"], tmp_path)
+    assert [each.partition(":")[0] for each in faults] == [published.PAGE]
 
 
 def test_the_pages_have_a_place_for_the_figures() -> None:

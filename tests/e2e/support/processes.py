@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -62,12 +62,20 @@ class Process:
 
     The thread, not only the process: that is how Linux counts parents for this. So start servers from a thread that
     runs as long as they should, usually the main one.
+
+    Attributes:
+        name: what errors call it.
+        log: where it writes.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.log = log
         self._command = list(command)
+        # What this process's own variables do not say, or say otherwise.
+        self._environment = dict(environment or {})
         self._popen: subprocess.Popen[bytes] | None = None
 
     @property
@@ -90,7 +98,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=GARBAGE | os.environ,
+                env=GARBAGE | os.environ | self._environment,
                 process_group=0,
             )
 

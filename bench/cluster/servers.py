@@ -1,4 +1,4 @@
-"""A webhook that looks at nothing, written in Go: what an API server pays for having a webhook at all, or a patch."""
+"""Webhooks in Go that know pods and VMs alone: an empty one, one with a fixed patch, and one of controller-runtime."""
 
 from __future__ import annotations
 
@@ -9,39 +9,42 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from bench.cluster.plane import CreationPlane
 from bench.reviews import certificate
-from tests.e2e.support.access import Access
 from tests.e2e.support.processes import Process, free_port
 
 # The label of the namespaces whose pods and VMs one is called for, by its name.
 LABEL: Final = "bench/webhook"
+_CONFIGURATIONS: Final = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _RESOURCES: Final = (("", "pods", "/mutate/pods"), ("kubevirt.io", "virtualmachines", "/mutate/virtualmachines"))
 
 
 @contextmanager
-def serving(plane: Access, binary: Path, name: str, *patches: str) -> Iterator[None]:
-    """Run it for as long as the context lasts; entered, the API server calls it.
+def serving(plane: CreationPlane, binary: Path, name: str, *patches: str) -> Iterator[Process]:
+    """Run one for as long as the context lasts; its configuration is there as long.
 
     Args:
         plane: the control plane.
         binary: the program, from `bench.reviews.golang.build`.
         name: its own, and that of its configuration.
-        patches: options that have patches for all pods and for all VMs.
+        patches: options of the empty one that have patches for all pods and for all VMs.
     """
-    port, pair = free_port(), certificate.make(plane.directory)
+    directory = plane.directory / name
+    directory.mkdir(exist_ok=True)
+    port, pair = free_port(), certificate.make(directory)
     command = [
         *(str(binary), "-listen", f"127.0.0.1:{port}"),
         *("-tls-cert", str(pair.certificate), "-tls-key", str(pair.key), *patches),
     ]
-    process = Process(f"{name} webhook", command, plane.directory / "logs" / f"{name}.log")
+    process = plane.process(f"{name} webhook", command)
     process.start()
     try:
         process.wait_ready(lambda: _accepts(port))
-        plane.admin.create(
-            "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
-            _configuration(name, port, pair.certificate),
-        )
-        yield
+        plane.admin.create(_CONFIGURATIONS, _configuration(name, port, pair.certificate))
+        try:
+            yield process
+        finally:
+            plane.admin.delete(_CONFIGURATIONS, name)
     finally:
         process.stop()
 
