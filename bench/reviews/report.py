@@ -18,7 +18,7 @@ from bench.reviews.load import CLIENT_LIMIT, Sample
 from bench.reviews.payloads import PAYLOADS, POD
 from bench.reviews.ratios import AIMS, REVIEWS, GroupKey, ratios
 from bench.reviews.rounds import ALONE, BURSTS, BUSY, STEADY, ReviewsOutcome, ReviewsPlan
-from bench.reviews.servers import BESIDE, NEWER, OURS, TITLES
+from bench.reviews.servers import OURS, TITLES
 
 _HEADER: Final = (
     *("Review", "Server", "CPU µs", "ratio", "Reviews/s"),

@@ -27,6 +27,7 @@ from bench.cluster.report import STEADY, ClusterReport
 from bench.reviews import host
 from bench.reviews.errors import BenchError, MissingToolError
 from bench.reviews.published import replaced
+from bench.reviews.servers import ROOT
 from hack.controlplane import build
 from tests.e2e.support.access import Access
 
@@ -165,7 +166,7 @@ def test_the_tables_have_places_in_the_pages(tmp_path: Path) -> None:
     for name in (published.README, published.PAGE):
         page = (tmp_path / name).read_text()
         assert ("old" in page, "**kubevirt-webhook**" in page) == (False, True)
-        assert replaced((published.ROOT / name).read_text(), "table", published.COMMAND)
+        assert replaced((ROOT / name).read_text(), "table", published.COMMAND)
 
 
 def test_launcher_pods_are_those_of_their_machines() -> None:
