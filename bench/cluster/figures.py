@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+_P99: Final = 0.99
 # Way, kind, arrival.
 GroupKey = tuple[str, str, str]
 
@@ -129,28 +131,29 @@ class Ratio:
     """How many times as long the slowest of a hundred requests takes as with another way: p99 of both.
 
     Attributes:
-        value: of all rounds together.
-        low: the lowest of the rounds, in each of which both met the same machine.
+        median: of the rounds' ratios, in each of which both met the same machine.
+        low: the lowest of them.
         high: the highest of them.
+        together: the ratio for all objects of all rounds, which one slow round of either can decide.
     """
 
-    value: float
+    median: float
     low: float
     high: float
+    together: float
 
     @classmethod
-    def of(cls, ours: Figures, other: Figures) -> Ratio:
-        """The ratio of two ways' figures, which have the same rounds."""
+    def of(cls, ours: Figures, other: Figures) -> Ratio | None:
+        """The ratio of two ways' figures; None where no round created objects in both."""
         theirs = {each.round: each for each in other.rounds}
         rounds = [
             percentile(each.milliseconds, _P99) / percentile(theirs[each.round].milliseconds, _P99)
             for each in ours.rounds
-            if each.round in theirs
+            if each.milliseconds and each.round in theirs and theirs[each.round].milliseconds
         ]
-        return cls(ours.at(_P99) / other.at(_P99), min(rounds, default=math.nan), max(rounds, default=math.nan))
-
-
-_P99: Final = 0.99
+        if not rounds:
+            return None
+        return cls(statistics.median(rounds), min(rounds), max(rounds), ours.at(_P99) / other.at(_P99))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,14 @@ from typing import Final
 from bench.cluster.figures import GOALS, Figures, GroupKey, Ratio, Sample, grouped
 from bench.cluster.load import Arrival
 from bench.cluster.objects import ELSEWHERE, LAUNCHER, MACHINE, ObjectKind
-from bench.cluster.ways import OURS, WAYS
+from bench.cluster.ways import BESIDE, FIXED, OURS, WAYS
 from bench.reviews.errors import BenchError
 
 STEADY: Final = "steady"
 _SHARES: Final[Mapping[str, float]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _ABSENT: Final = "-"
+# Not in the README, which has few lines.
+_ON_THE_PAGE: Final = (BESIDE, FIXED)
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class ClusterReport:
         header = ["p50 / p99, ms", *(kind.plural for kind in kinds), "memory, MB"]
         rows = []
         for way in self._ways():
+            if way in _ON_THE_PAGE:
+                continue
             found = [figures.get((way, kind.key, STEADY)) for kind in kinds]
             memory = max(each.memory_mb for key, each in figures.items() if key[0] == way)
             cells = [_ABSENT if each is None else _percentiles(each, shares) for each in found]
@@ -112,14 +116,14 @@ class ClusterReport:
         figures = self.figures
         for goal in GOALS:
             ours, other = (figures.get((way, goal.kind, STEADY)) for way in (OURS, goal.other))
-            if ours is None or other is None or not ours.objects or not other.objects:
+            ratio = Ratio.of(ours, other) if ours and other else None
+            if ratio is None:
                 continue
-            ratio = Ratio.of(ours, other)
             kind = LAUNCHER if goal.kind == LAUNCHER.key else MACHINE
             yield (
-                f"p99 of {kind.plural}, {self._title(STEADY)}: {ratio.value:.2f} of {WAYS[goal.other].title}, "
-                f"{ratio.low:.2f} to {ratio.high:.2f} in the rounds; the goal is at most {goal.most:g}: "
-                f"{'met' if ratio.value <= goal.most else 'NOT met'}"
+                f"p99 of {kind.plural}, {self._title(STEADY)}: {ratio.median:.2f} of {WAYS[goal.other].title}, "
+                f"{ratio.low:.2f} to {ratio.high:.2f} in the rounds, {ratio.together:.2f} of all objects together; "
+                f"the goal is at most {goal.most:g}: {'met' if ratio.median <= goal.most else 'NOT met'}"
             )
 
     def _ways(self) -> list[str]:
@@ -134,7 +138,7 @@ class ClusterReport:
         arrivals = self._shown()
         header = [f"{kind.plural}: p50 / p95 / p99, ms"]
         for arrival in arrivals:
-            header += [arrival.title, *(["in a second"] if arrival.users else [])]
+            header += [arrival.title, *([f"in a second by {arrival.title}"] if arrival.users else [])]
         rows = []
         for way in self._ways():
             cells = []
@@ -195,7 +199,10 @@ class ClusterReport:
     def _said(self) -> Iterator[str]:
         for name, value in self.versions.items():
             yield f"{name}: {value}"
-        yield f"Method: {self._extent().lower()}, interleaved; percentiles are of all objects of all rounds"
+        yield (
+            f"Method: {self._extent().lower()}, interleaved; percentiles are of all objects of all rounds, a ratio is "
+            "the median of the rounds' ratios"
+        )
 
     def _extent(self) -> str:
         runs = "One run" if self.runs == 1 else f"{self.runs} runs"

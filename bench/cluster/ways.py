@@ -20,6 +20,7 @@ OURS: Final = "ours"
 BESIDE: Final = "beside"
 NONE: Final = "none"
 EMPTY: Final = "empty"
+FIXED: Final = "same-patch"
 KYVERNO: Final = ("kyverno", "kyverno-cel", "kyverno-reads")
 _BOTH: Final = (LAUNCHER, MACHINE)
 _POLICIES: Final = Path(__file__).with_name("policies")
@@ -116,7 +117,6 @@ def _labels(key: str) -> dict[str, str]:
     return {servers.LABEL: key}
 
 
-_FIXED: Final = "same-patch"
 _RUNTIME: Final = "controller-runtime"
 # In the order of the first round; every second round has them the other way round.
 WAYS: Final[Mapping[str, Way]] = {
@@ -126,7 +126,7 @@ WAYS: Final[Mapping[str, Way]] = {
         Way(OURS, "kubevirt-webhook", _ours, webhook.LABELS),
         Way(BESIDE, "another version", _beside, webhook.LABELS),
         Way(EMPTY, "an empty webhook, Go", _go(EMPTY, "empty"), _labels(EMPTY), writes=False),
-        Way(_FIXED, "an empty one with the same patch, Go", _go(_FIXED, "empty", *fixed_patches()), _labels(_FIXED)),
+        Way(FIXED, "an empty one with the same patch, Go", _go(FIXED, "empty", *fixed_patches()), _labels(FIXED)),
         Way(_RUNTIME, "Go, controller-runtime", _go(_RUNTIME, "controllerruntime"), _labels(_RUNTIME)),
         Way("policy", "MutatingAdmissionPolicy", _policy, _labels("policy")),
         Way("kyverno", "Kyverno, ClusterPolicy", _kyverno("kyverno-cluster-policy.yaml"), _labels("kyverno")),

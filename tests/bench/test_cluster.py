@@ -89,7 +89,9 @@ def test_a_ratio_compares_what_met_the_same_machine() -> None:
     ours = [sample(milliseconds=[value], number=number) for number, value in enumerate((4.0, 6.0, 5.0))]
     other = [sample("empty", [value], number=number) for number, value in enumerate((4.0, 3.0, 10.0))]
 
-    assert Ratio.of(Figures(ours), Figures(other[::-1])) == Ratio(0.6, 0.5, 2.0)
+    assert Ratio.of(Figures(ours), Figures(other[::-1])) == Ratio(1.0, 0.5, 2.0, 0.6)
+    assert Ratio.of(Figures(ours[:1]), Figures(other[1:])) is None
+    assert Ratio.of(Figures([sample(milliseconds=[])]), Figures(other)) is None
 
 
 def report(**slowest: float) -> ClusterReport:
