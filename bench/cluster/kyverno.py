@@ -1,18 +1,16 @@
-"""Kyverno's admission controller beside a cluster, with the policies of one file at a time."""
+"""Kyverno's admission controller beside a cluster."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from bench.cluster.plane import ENVIRONMENT, CreationPlane
-from tests.e2e.support.kube import Json, KubeError, eventually
 from tests.e2e.support.objects import ensure_namespace, install_crds, obj
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.processes import Process, free_port
@@ -35,10 +33,8 @@ _WEBHOOKS: Final = tuple(
 )
 _LEASES: Final = "coordination.k8s.io/v1/leases"
 _GRACE_SECONDS: Final = 5.0
-_PATIENCE_SECONDS: Final = 60.0
 # Until the API server's watches have seen what was deleted.
 _SETTLE_SECONDS: Final = 1.0
-_ACCOUNTS: Final[Mapping[str, str]] = {"background": "background-controller", "reports": "reports-controller"}
 
 
 def prepare(plane: CreationPlane, directory: Path) -> None:
@@ -81,25 +77,8 @@ def running(plane: CreationPlane, directory: Path) -> Iterator[Process]:
         time.sleep(_SETTLE_SECONDS)
 
 
-@contextmanager
-def policies(plane: CreationPlane, file: Path) -> Iterator[None]:
-    """Have the policies of a file for as long as the context lasts."""
-    documents: list[Json] = [*yaml.safe_load_all(file.read_text())]
-    for document in documents:
-        # It is called for its own policies before it has its certificate.
-        eventually(partial(plane.admin.apply, document), what=f"{file.name} to be applied", timeout=_PATIENCE_SECONDS)
-    try:
-        yield
-    finally:
-        for document in documents:
-            with suppress(KubeError):
-                plane.admin.delete(plane.admin.resource_of(document), document["metadata"]["name"])
-
-
 def _command(plane: CreationPlane, directory: Path) -> list[str]:
     port, metrics = free_port(), free_port()
-    names: dict[str, Any] = {"ca": f"{_SERVICE}.{NAMESPACE}.svc.kyverno-tls-ca"}
-    names["tls"] = f"{_SERVICE}.{NAMESPACE}.svc.kyverno-tls-pair"
     return [
         str(directory / "kyverno"),
         f"--kubeconfig={plane.kubeconfig_for(*ADMIN)}",
@@ -109,10 +88,11 @@ def _command(plane: CreationPlane, directory: Path) -> list[str]:
         "--metricsHost=127.0.0.1",
         f"--metricsPort={metrics}",
         "--controllerRuntimeMetricsAddress=0",
-        *(f"--{which}SecretName={name}" for which, name in names.items()),
+        f"--caSecretName={_SERVICE}.{NAMESPACE}.svc.kyverno-tls-ca",
+        f"--tlsSecretName={_SERVICE}.{NAMESPACE}.svc.kyverno-tls-pair",
         *(
-            f"--{which}ServiceAccountName=system:serviceaccount:{NAMESPACE}:kyverno-{name}"
-            for which, name in _ACCOUNTS.items()
+            f"--{which}ServiceAccountName=system:serviceaccount:{NAMESPACE}:kyverno-{which}-controller"
+            for which in ("background", "reports")
         ),
         "--disableLogColor=true",
         "--omitEvents=PolicyApplied,PolicySkipped",

@@ -38,7 +38,6 @@ class ClusterPlan:
         arrivals: how objects come.
         elsewhere: how pods come that no way is for.
         warmup: how objects come before that; their failures count, and their times do not.
-        machines: VMIs of each namespace.
     """
 
     ways: Sequence[Way]
@@ -46,7 +45,6 @@ class ClusterPlan:
     arrivals: Sequence[Arrival]
     elsewhere: Arrival
     warmup: Arrival
-    machines: int = _MACHINES
 
 
 class ClusterBench:
@@ -79,7 +77,7 @@ class ClusterBench:
         for way in self._plan.ways:
             namespace = _namespace(way)
             self._plane.admin.make(obj("Namespace", namespace, labels=dict(way.labels)))
-            self._machines[namespace] = make_machines(self._plane, namespace, self._plan.machines)
+            self._machines[namespace] = make_machines(self._plane, namespace, _MACHINES)
 
     def _way(self, way: Way, process: Process | None, number: int) -> Iterator[Sample]:
         namespace = _namespace(way)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench.cluster import kyverno, servers
+from bench.cluster import documents, kyverno, servers
 from bench.cluster.objects import LAUNCHER, MACHINE, ObjectKind, fixed_patches
 from bench.cluster.plane import CreationPlane
 from bench.placement import webhook
@@ -73,7 +73,7 @@ def _none(_plane: CreationPlane, _programs: Programs) -> Iterator[None]:
 
 @contextmanager
 def _policy(plane: CreationPlane, _programs: Programs) -> Iterator[None]:
-    with kyverno.policies(plane, _POLICIES / "admission-policy.yaml"):
+    with documents.applied(plane, _POLICIES / "admission-policy.yaml"):
         yield
 
 
@@ -106,7 +106,7 @@ def _kyverno(policies: str) -> Callable[[CreationPlane, Programs], AbstractConte
         assert programs.kyverno
         with (
             kyverno.running(plane, programs.kyverno) as process,
-            kyverno.policies(plane, _POLICIES / policies),
+            documents.applied(plane, _POLICIES / policies),
         ):
             yield process
 
