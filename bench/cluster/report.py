@@ -20,6 +20,8 @@ from bench.reviews.errors import BenchError
 STEADY: Final = "steady"
 _SHARES: Final[Mapping[str, float]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _ABSENT: Final = "-"
+# A way that creates less than this share of what comes has a queue that grows.
+_KEEPS_UP: Final = 0.9
 # Not in the README, which has few lines.
 _ON_THE_PAGE: Final = (BESIDE, FIXED)
 
@@ -91,7 +93,7 @@ class ClusterReport:
         for kind in (LAUNCHER, MACHINE):
             lines += [*self._latencies(figures, kind), "", *self._costs(figures, kind), ""]
         lines += [*self._elsewhere(figures), ""]
-        lines += [f"* {line}" for line in (*self.goals(), *self._wrong(), *self._said())]
+        lines += [f"* {line}" for line in (*self.goals(), *self._late(), *self._wrong(), *self._said())]
         return "\n".join(lines) + "\n"
 
     def summary(self) -> str:
@@ -188,6 +190,18 @@ class ClusterReport:
 
     def _title(self, key: str) -> str:
         return next(each.title for each in self.arrivals if each.key == key)
+
+    def _late(self) -> Iterator[str]:
+        """Which ways did not keep up with a steady rate, so that their percentiles are those of a queue."""
+        figures, rate = self.figures, next(each.per_second for each in self.arrivals if each.key == STEADY)
+        for kind in (LAUNCHER, MACHINE, ELSEWHERE):
+            for way in self._ways():
+                found = figures.get((way, kind.key, STEADY))
+                if found and found.per_second < _KEEPS_UP * rate:
+                    yield (
+                        f"{WAYS[way].title} did not keep up: {found.per_second:.0f} of {rate} {kind.plural} in a "
+                        "second, so that most of what they took was the wait for others"
+                    )
 
     def _wrong(self) -> Iterator[str]:
         """What went wrong, by way and kind."""

@@ -50,9 +50,10 @@ def sample(
     number: int = 0,
     failed: Mapping[str, int] | None = None,
     passed_over: int = 0,
+    seconds: float = 2.0,
 ) -> Sample:
     costs = (0.5, 0.25, 60.0 + number)
-    return Sample(way, kind, arrival, number, milliseconds, failed or {}, 2.0, *costs, 4, 0.02, passed_over)
+    return Sample(way, kind, arrival, number, milliseconds, failed or {}, seconds, *costs, 4, 0.02, passed_over)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,19 @@ def test_a_failure_is_shown_in_every_table(tmp_path: Path) -> None:
     assert "| Kyverno, ClusterPolicy | 5.00 | 500.00 | 250.00 | 61 | 8 | 5 |" in lines
     assert "* Kyverno, ClusterPolicy: 5 objects: status 429" in lines
     assert "| **kubevirt-webhook** | **3.0 / 3.0** | **3.0 / 3.0** | **3.0 / 3.0** | **60** |" in shown.summary()
+
+
+def test_a_way_that_does_not_keep_up_is_named() -> None:
+    samples = [
+        sample("none", [1.0] * 180, seconds=3.01),
+        sample("ours", [1.0] * 180, seconds=3.3),
+        sample("kyverno", [1.0] * 180, seconds=4.5),
+        sample("kyverno", [1.0] * 9, arrival="users", seconds=4.5),
+    ]
+
+    late = [line for line in ClusterReport(ARRIVALS, VERSIONS, samples).markdown().splitlines() if "keep up" in line]
+    assert len(late) == 1
+    assert late[0].startswith("* Kyverno, ClusterPolicy did not keep up: 40 of 60 launcher pods in a second")
 
 
 def test_runs_are_put_together(tmp_path: Path) -> None:
