@@ -1,14 +1,16 @@
-"""What one review may know about the cluster, and how a policy reads it without waiting.
+"""What one review may know about the cluster, and how a policy reads it.
 
-A policy is a plain function. When it needs a fact that has not been read, `Facts.get` raises `NotRead`; the Reviewer
-reads it and runs the policy again. Policies are deterministic and every answer is remembered for the whole review, so a
-replay takes the same way up to the new fact: conditions are written once and no policy awaits anything.
+A policy is a coroutine that awaits facts and nothing else. It needs no event loop: whoever evaluates it drives it by
+hand, by ``coroutine.send``. What is in memory is answered at once. For the rest the coroutine suspends with a batch of
+keys, and goes on with their answers where it left off. `webhook.review.driver` answers batches from a cluster, and
+`from_memory` drives a coroutine that finds everything in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, Literal, TypeVar
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from types import coroutine
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
 
@@ -22,6 +24,9 @@ from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 
 T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
 V = TypeVar("V", bound=Object)
 
 NOT_READ: Final = object()
@@ -159,16 +164,14 @@ class SchedulerKey(Key[SchedulerHealth], frozen=True):
     namespace: str = ""
 
 
-class NotRead(BaseException):
-    """A policy needs facts that have not been read. A BaseException, so that no ``except Exception`` swallows it.
+# Keys that are read at the same time.
+Batch: TypeAlias = tuple[Key[Any], ...]
 
-    Args:
-        keys: the facts to read.
-    """
 
-    def __init__(self, keys: tuple[Key[Any], ...]) -> None:
-        super().__init__(keys)
-        self.keys: Final = keys
+@coroutine
+def _answers(batch: Batch) -> Generator[Batch, Sequence[object], Sequence[object]]:
+    """What a batch's keys are answered, in their order, by whoever drives the coroutine that awaits this."""
+    return (yield batch)
 
 
 class Facts:
@@ -182,91 +185,120 @@ class Facts:
 
     Attributes:
         remembered: the keys that were answered from memory.
-        budget: the steps that the review may take, in all its rounds.
+        budget: the steps that the review may take.
     """
 
-    __slots__ = ("_peek", "_values", "budget", "now", "remembered", "verified")
+    __slots__ = ("_is_fresh", "_peek", "_values", "budget", "now", "remembered", "verified")
 
     def __init__(
         self, now: float = 0.0, peek: Callable[[Key[Any]], object] = lambda _: NOT_READ, *, verified: bool = True
     ) -> None:
         self.now: Final = now
         self.verified: Final = verified
+        self.remembered: list[Key[Any]] = []
+        self.budget = StepBudget()
         self._values: dict[Key[Any], object] = {}
         self._peek = peek
-        self.remembered: Final[list[Key[Any]]] = []
-        self.budget: Final = StepBudget()
+        self._is_fresh = False
 
     @classmethod
     def of(cls, values: Mapping[Key[Any], object], now: float = 0.0, *, verified: bool = True) -> Facts:
-        """Facts known beforehand, for tests; asking for any other raises `NotRead`."""
+        """Facts known beforehand, as if they had been read for this review."""
         facts = cls(now, verified=verified)
-        facts._values.update(values)
+        facts._learn(values.items())
         return facts
 
-    def get(self, key: Key[T]) -> T | None | Unavailable:
-        """The fact, None if the API server said 404, or why it is not to be had.
-
-        Raises:
-            NotRead: it has not been read yet; for the Reviewer alone to handle.
-        """
-        values = self._values
-        value: Any = values.get(key, NOT_READ)
+    async def get(self, key: Key[T]) -> T | None | Unavailable:
+        """The fact, None if the API server said 404, or why it is not to be had."""
+        if self._is_fresh:
+            key = uncached_key(key)
+        value: Any = self._known(key)
         if value is NOT_READ:
-            value = self._peek(key)
-            if value is NOT_READ:
-                raise NotRead((key,))
-            values[key] = value
-            self.remembered.append(key)
+            self._learn(zip((key,), await _answers((key,)), strict=True))
+            value = self._values[key]
         # No `cast`, which is a call.
         fact: T | None | Unavailable = value
         return fact
 
-    def has_read(self, key: Key[Any]) -> bool:
-        """Whether a fact was read for this review, and not answered from memory."""
-        return key in self._values and key not in self.remembered
+    @overload
+    async def all(
+        self, first: Key[T1], second: Key[T2], /
+    ) -> tuple[T1 | None | Unavailable, T2 | None | Unavailable]: ...
+    @overload
+    async def all(
+        self, first: Key[T1], second: Key[T2], third: Key[T3], /
+    ) -> tuple[T1 | None | Unavailable, T2 | None | Unavailable, T3 | None | Unavailable]: ...
+    @overload
+    async def all(self, *keys: Key[T]) -> tuple[T | None | Unavailable, ...]: ...
+    async def all(self, *keys: Key[Any]) -> tuple[Any, ...]:
+        """Several facts in the order of their keys; those that are not in memory are read at the same time."""
+        await self.prefetch(*keys)
+        return tuple([await self.get(key) for key in keys])
+
+    async def prefetch(self, *keys: Key[Any]) -> None:
+        """Have several facts read at the same time that are looked at later, one by one."""
+        if self._is_fresh:
+            keys = tuple(map(uncached_key, keys))
+        missing = tuple(dict.fromkeys(key for key in keys if self._known(key) is NOT_READ))
+        if missing:
+            self._learn(zip(missing, await _answers(missing), strict=True))
+
+    def fresh(self) -> Facts:
+        """These facts, with objects and lists read from the API server instead of from memory.
+
+        What was read for the review is not read again.
+        """
+        cls = type(self)
+        facts = cls(self.now, self._peek, verified=self.verified)
+        facts.remembered, facts.budget, facts._values = self.remembered, self.budget, self._values
+        facts._is_fresh = True
+        return facts
 
     def informer_keys(self) -> list[ObjectKey[Any] | ListKey[Any]]:
         """The objects and lists that were answered from memory, and so may be a moment old."""
         return [key for key in self.remembered if isinstance(key, ObjectKey | ListKey) and not key.fresh]
 
-    def fresh(self) -> Facts:
-        """These facts, with objects and lists read from the API server instead of from memory."""
-        return _FreshFacts(self)
+    def _known(self, key: Key[Any]) -> object:
+        """The fact if it is in memory, else `NOT_READ`."""
+        value = self._values.get(key, NOT_READ)
+        if value is NOT_READ:
+            value = self._peek(key)
+            if value is not NOT_READ:
+                self._values[key] = value
+                self.remembered.append(key)
+        return value
 
-    def need(self, *keys: Key[Any]) -> None:
-        """Declare several facts at once, to be read concurrently; `NotRead` where some have not been read yet."""
-        missing: list[Key[Any]] = []
-        for key in keys:
-            try:
-                self.get(key)
-            except NotRead as not_read:
-                missing += not_read.keys
-        if missing:
-            raise NotRead(tuple(dict.fromkeys(missing)))
-
-    def learn(self, key: Key[T], value: T | None | Unavailable) -> None:
-        """Remember what was read. The first answer stands: a replay must not see the world change."""
-        self._values.setdefault(key, value)
-
-
-class _FreshFacts(Facts):
-    """Facts of a review that never come from an informer. What was read for the review is not read again."""
-
-    __slots__ = ("_facts",)
-
-    def __init__(self, facts: Facts) -> None:
-        super().__init__(facts.now, verified=facts.verified)
-        self._facts = facts
-
-    def get(self, key: Key[T]) -> T | None | Unavailable:
-        facts = self._facts
-        return facts.get(uncached_key(key) if isinstance(key, ObjectKey | ListKey) and not facts.has_read(key) else key)
-
-    def fresh(self) -> Facts:
-        return self
+    def _learn(self, answers: Iterable[tuple[Key[Any], object]]) -> None:
+        """Remember what was read; the first answer stands. What comes from the API server itself is fresh, too."""
+        for key, value in answers:
+            self._values.setdefault(key, value)
+            if isinstance(key, ObjectKey | ListKey):
+                self._values.setdefault(msgspec.structs.replace(key, fresh=not key.fresh), value)
 
 
 def uncached_key(key: Key[T]) -> Key[T]:
-    """The key of an object or list, to be read from the API server itself instead of from an informer."""
-    return msgspec.structs.replace(key, fresh=True)
+    """The key of an object or list, to be read from the API server itself instead of from an informer; others as is."""
+    return msgspec.structs.replace(key, fresh=True) if isinstance(key, ObjectKey | ListKey) else key
+
+
+class NotInMemory(Exception):  # noqa: N818 - a state of affairs
+    """A coroutine needs facts that are not in memory. Its driver raises this, so that the coroutine never sees it.
+
+    Args:
+        batch: the first of the batches that it needs.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(f"not in memory: {', '.join(map(repr, batch))}")
+        self.batch: Final = batch
+
+
+def from_memory(policy: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns that finds in memory all facts that it needs; else a `NotInMemory`."""
+    try:
+        batch = policy.send(None)
+    except StopIteration as returned:
+        result: T = returned.value
+        return result
+    policy.close()
+    raise NotInMemory(batch)

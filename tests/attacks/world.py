@@ -33,6 +33,7 @@ from webhook.facts import (
     ObjectKey,
     SchedulerKey,
     VmiKey,
+    from_memory,
     uncached_key,
 )
 from webhook.k8s.types.core import TargetPod
@@ -138,7 +139,7 @@ class AttackWorld:
         settings = self._settings().policy(self.endpoint.policy).under(namespace.meta.annotations or {})
 
         def call() -> object:
-            decision = self.endpoint.handler(request.object, request, Facts.of(facts), settings)
+            decision = from_memory(self.endpoint.handler(request.object, request, Facts.of(facts), settings))
             return make_patch(request.object, decision.under(names.ENFORCE, self.endpoint.policy).changes)
 
         return call

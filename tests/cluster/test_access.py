@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.cluster.fake_apiserver import FakeApiServer, why
 from webhook.admission.wire import UserInfo
 from webhook.cluster.access import authenticate
-from webhook.facts import NotRead, TokenKey
+from webhook.facts import NotInMemory, TokenKey
 from webhook.k8s.client.transport import KubernetesTransport
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -69,4 +69,4 @@ async def test_too_late_or_not_there(transport: KubernetesTransport) -> None:
 
 
 def test_no_text_shows_the_token() -> None:
-    assert "SECRET" not in f"{KEY} {KEY!r} {NotRead((KEY,))} {NotRead((KEY,))!r}"
+    assert "SECRET" not in f"{KEY} {KEY!r} {NotInMemory((KEY,))} {NotInMemory((KEY,))!r}"

@@ -15,7 +15,7 @@ from tests.forecast import clusters
 from tests.forecast.clusters import Json
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
-from webhook.facts import Facts
+from webhook.facts import Facts, from_memory
 from webhook.forecast import drain, packing, update
 from webhook.forecast.pods import Neighbors
 from webhook.forecast.report import limits_of
@@ -126,7 +126,7 @@ def test_targets_and_reviews_are_those_of_each_vm_by_itself(world: ClusterObject
     planner = drain.Planner(snapshot, limits_of(world.kubevirt, ()))
     for vmi in snapshot.vmis.values():
         shared, taken = planner._classes.target_of(vmi)
-        assert shared == migration_targets.of(vmi, "shop", Facts(peek=snapshot.peek))
+        assert shared == from_memory(migration_targets.of(vmi, "shop", Facts(peek=snapshot.peek)))
         assert taken.items() >= {(packing.PODS, 1)}
     for cordoned in "n0", "n1":
         index = snapshot.index

@@ -14,8 +14,8 @@ from webhook import names
 from webhook.admission.reasons import common, scheduling
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import NOT_READ, Facts, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
-from webhook.forecast.vm import Search, SpreadAnswer, configuration_of, explain_spread
+from webhook.facts import NOT_READ, Facts, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, from_memory
+from webhook.forecast.vm import LookupThread, SpreadAnswer, configuration_of, explain_spread
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.config import DEFAULTS
@@ -64,7 +64,7 @@ def answer(
         ),
         ObjectKey(PLACED_VMIS, "demo", "web"): placed,
     }
-    return explain_spread("demo", "web", builders.settings(spread=spread), Facts.of(facts))
+    return from_memory(explain_spread("demo", "web", builders.settings(spread=spread), Facts.of(facts)))
 
 
 def instance(*found: Json, own: str = "") -> VirtualMachineInstance:
@@ -171,30 +171,29 @@ class SearchedSource(Cluster):
 
 
 async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:
-    source, runs = SearchedSource(), []
-    search = Search({}, source)
+    source = SearchedSource()
+    lookups = LookupThread({}, source)
 
     def ask(get: Get) -> list[Any]:
-        runs.append(1)
         return [get("DataSource", "a", "i"), get("DataSource", "a", "none"), get("DataSource", "a", "i")]
 
-    assert await search.answer(ask) == [IMAGE, None, IMAGE]
-    assert await search.answer(ask) == [IMAGE, None, IMAGE]
-    assert (source.asked, len(runs)) == ([("DataSource", "a", "i"), ("DataSource", "a", "none")], 4)
+    assert await lookups.run(ask) == [IMAGE, None, IMAGE]
+    assert await lookups.run(ask) == [IMAGE, None, IMAGE]
+    assert source.asked == [("DataSource", "a", "i"), ("DataSource", "a", "none")]
 
 
 async def test_files_come_first_and_without_a_source_alone() -> None:
     found = {("DataSource", "a", "i"): {"from": "file"}}
     source = SearchedSource()
-    assert await Search(found, source).answer(lambda get: get("DataSource", "a", "i")) == {"from": "file"}
-    assert await Search(found, None).answer(lambda get: get("DataSource", "a", "x")) is None
+    assert await LookupThread(found, source).run(lambda get: get("DataSource", "a", "i")) == {"from": "file"}
+    assert await LookupThread(found, None).run(lambda get: get("DataSource", "a", "x")) is None
     assert source.asked == []
 
 
 @pytest.mark.parametrize(("namespace", "place"), [("a", "a/c"), ("", "c")])
 async def test_an_object_that_can_not_be_read(namespace: str, place: str, golden: Golden) -> None:
     with pytest.raises(InputError) as caught:
-        await Search({}, SearchedSource()).answer(lambda get: get("PersistentVolumeClaim", namespace, "c"))
+        await LookupThread({}, SearchedSource()).run(lambda get: get("PersistentVolumeClaim", namespace, "c"))
     assert caught.value.where == f"PersistentVolumeClaim {place}"
     golden(str(caught.value))
 

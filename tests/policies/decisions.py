@@ -1,8 +1,9 @@
-"""Decisions of any policy, a call each: no server, no loop, no cluster."""
+"""Decisions of any policy, a call each, with all facts in memory: no server, no loop, no cluster."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
 
 import jsonpatch
 import msgspec
@@ -11,8 +12,31 @@ from tests import builders
 from tests.builders import Json, known
 from webhook.admission.decision import Decision
 from webhook.admission.patch import make_patch
-from webhook.facts import Facts
-from webhook.review.endpoints import BY_PATH
+from webhook.facts import Batch, Facts, Key, from_memory
+from webhook.review.endpoints import BY_PATH, Handler
+
+T = TypeVar("T")
+
+
+def answered(policy: Coroutine[Any, Any, T], answers: Mapping[Key[Any], object]) -> tuple[T, list[Batch]]:
+    """What a policy returns whose facts are answered from a dictionary, and the batches in which it asked for them."""
+    batches: list[Batch] = []
+    said: list[object] | None = None
+    while True:
+        try:
+            batches.append(policy.send(said))
+        except StopIteration as returned:
+            return returned.value, batches
+        said = [answers[key] for key in batches[-1]]
+
+
+def always(decision: Decision) -> Handler[Any, Any]:
+    """A policy that decides the same of all objects."""
+
+    async def policy(*_: object) -> Decision:
+        return decision
+
+    return policy
 
 
 def evaluate(path: str, body: Json, facts: Facts, settings: Any) -> Decision:
@@ -20,7 +44,7 @@ def evaluate(path: str, body: Json, facts: Facts, settings: Any) -> Decision:
     endpoint = BY_PATH[path]
     received = endpoint.codec.decode(msgspec.json.encode(body))
     assert not received.malformed
-    return endpoint.handler(received.request.object, received.request, facts, settings)
+    return from_memory(endpoint.handler(received.request.object, received.request, facts, settings))
 
 
 def changes(decision: Decision) -> dict[tuple[str, ...], Any]:

@@ -41,7 +41,7 @@ from webhook.admission.decision import Decision, Reason, skip
 from webhook.admission.reasons import common, scheduling
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, NamespaceKey, NodesKey, SchedulerKey, VmiKey
+from webhook.facts import Facts, Key, KubeVirtKey, NamespaceKey, NodesKey, SchedulerKey, VmiKey, from_memory
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
@@ -59,7 +59,7 @@ def with_policy(policy: Any, on_error: Any = "allow", stage: Any = "enforce") ->
     return msgspec.structs.replace(PODS, handler=policy, on_error=on_error, stage=stage)
 
 
-def raise_bug(*_: object) -> Decision:
+async def raise_bug(*_: object) -> Decision:
     raise ZeroDivisionError
 
 
@@ -264,7 +264,7 @@ def test_observing_never_refuses_and_a_bug_is_silent() -> None:
     assert said == ("audit", "error", True, False)
 
 
-def _endless(*_: object) -> Decision:
+async def _endless(*_: object) -> Decision:
     try:
         spend(MAX_STEPS + 1, "terms")
     except Exception:
@@ -481,7 +481,10 @@ def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
     def walk(value: Any) -> Any:
         return walk([value])
 
-    endpoint = msgspec.structs.replace(BY_PATH[f"{VM_RULES_PATH}enforce"], handler=lambda *_: walk(1))
+    async def policy(*_: object) -> Any:
+        return walk(1)
+
+    endpoint = msgspec.structs.replace(BY_PATH[f"{VM_RULES_PATH}enforce"], handler=policy)
     kept = KeptInMemory()
 
     verdict, response = evaluate(review(vm()), known() | opted_in(names.INSTANCETYPES), endpoint, kept=kept)
@@ -501,7 +504,7 @@ def scope(
     **more: Any,
 ) -> Scope:
     there = facts if facts is not None else known(**more)
-    return of_namespace("scheduling", stage, where, Facts.of(there), cluster_wide, EXCLUDED)
+    return from_memory(of_namespace("scheduling", stage, where, Facts.of(there), cluster_wide, EXCLUDED))
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """What the policies say in each state that a request may have met: the oracle of the checker.
 
-Of the server it takes the policies alone, which are functions of facts; no informer, no cache, no reading in rounds, no
-scope and no answer. A policy says which facts it needs by `NotRead`. For each of them the history names all that the
-fact may have been within the staleness that is promised (docs/reliability.md, webhook/cluster/live.py), and the model
-follows each possibility.
+Of the server it takes the policies alone, which are coroutines that await facts; no informer, no cache, no batches, no
+scope and no answer. For each fact that a policy awaits, the history names all that it may have been within the
+staleness that is promised (docs/reliability.md, webhook/cluster/live.py). The model follows each possibility: it
+evaluates the policy again with what led there and one more answer.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ import msgspec
 from webhook import facts as keys
 from webhook import names
 from webhook.admission import patch
-from webhook.admission.decision import Decision
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received
 from webhook.cluster.files import FilesCluster
 from webhook.errors import Unavailable
-from webhook.facts import NOT_READ, Facts, Key, NotRead
+from webhook.facts import NOT_READ, Facts, Key, NotInMemory, from_memory
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Namespace
@@ -37,6 +36,7 @@ from webhook.kubevirt.config import InstallReader, KubeVirtInstall
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
+from webhook.review.driver import confirmed
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.settings.file import parse
 from webhook.settings.model import Settings
@@ -115,7 +115,7 @@ class _Question:
 
 
 class _LazyFacts(Facts):
-    """Facts of one state. What a policy asks for beforehand, it is asked for when it is looked at: most is not."""
+    """Facts of one state. What a policy has read beforehand, it is asked for when it is looked at: most is not."""
 
     __slots__ = ()
 
@@ -124,12 +124,10 @@ class _LazyFacts(Facts):
         """What a store may have answered is read again before a denial, what was read is not: policies see which."""
         stored = {key: value for key, value in known.items() if _is_stored(key)}
         facts = cls(now, lambda key: stored.get(key, NOT_READ))
-        for key, value in known.items():
-            if key not in stored:
-                facts.learn(key, value)
+        facts._learn((key, value) for key, value in known.items() if key not in stored)
         return facts
 
-    def need(self, *keys: Key[Any]) -> None:
+    async def prefetch(self, *keys: Key[Any]) -> None:
         """Nothing."""
 
 
@@ -253,11 +251,12 @@ class Model:
         return received
 
     def _explore(self, question: _Question, known: Mapping[Key[Any], object]) -> Iterator[Verdict]:
+        facts = _LazyFacts.knowing(known, question.now)
         try:
-            if verdict := _decide(question, _LazyFacts.knowing(known, question.now)):
+            if verdict := facts.budget.run(from_memory, _decide(question, facts)):
                 yield verdict
-        except NotRead as missing:
-            key = missing.keys[0]
+        except NotInMemory as missing:
+            (key,) = missing.batch
             for value in self._candidates(key, question):
                 yield from self._explore(question, {**known, key: value})
         except TooComplex:
@@ -382,11 +381,11 @@ def _selected(key: keys.ListKey[Any], objects: list[Json]) -> tuple[object, ...]
     return tuple(view for view in views if view is not None)
 
 
-def _decide(question: _Question, facts: Facts) -> Verdict | None:
+async def _decide(question: _Question, facts: Facts) -> Verdict | None:
     """What the documentation says of modes, and the policy of the rest; None: another mode than was answered."""
     endpoint, request, received = question.endpoint, question.request, question.received
     settings = question.settings
-    mode, reason, parameters = _mode(endpoint, request, facts, settings)
+    mode, reason, parameters = await _mode(endpoint, request, facts, settings)
     if mode and mode != question.mode:
         return None
     if not mode:
@@ -396,7 +395,7 @@ def _decide(question: _Question, facts: Facts) -> Verdict | None:
     view = received.request.object
     assert view is not None, received.malformed
     section = settings.policy(endpoint.policy).under(parameters)
-    decision: Decision = facts.budget.run(endpoint.handler, view, received.request, facts, section)
+    decision = await confirmed(lambda facts: endpoint.handler(view, received.request, facts, section), facts)
     outcome = decision.under(mode, endpoint.policy)  # type: ignore[arg-type]
     rendered = json.loads(patch.render(view, outcome.changes) or "null") if outcome.changes else None
     would = "" if mode == names.ENFORCE else "would-"
@@ -406,16 +405,18 @@ def _decide(question: _Question, facts: Facts) -> Verdict | None:
     return Verdict(mode, label, decision.reasons[0].code, _normal(rendered))
 
 
-def _mode(endpoint: Endpoint, request: Request, facts: Facts, settings: Settings) -> tuple[str, str, Mapping[str, str]]:
+async def _mode(
+    endpoint: Endpoint, request: Request, facts: Facts, settings: Settings
+) -> tuple[str, str, Mapping[str, str]]:
     """A namespace's mode and parameters, or why there is none: docs/configuration.md. No mode: it is not known."""
     if request.namespace in settings.every_excluded_namespace:
         return names.OFF, "excluded-namespace", {}
-    install = facts.get(keys.KubeVirtKey())
+    install = await facts.get(keys.KubeVirtKey())
     if isinstance(install, KubeVirtInstall) and request.namespace in install.namespaces:
         return names.OFF, "excluded-namespace", {}
     for fresh in (False, True):
         # That a policy is off is never decided by what a store remembers.
-        namespace = facts.get(keys.NamespaceKey(request.namespace, fresh=fresh))
+        namespace = await facts.get(keys.NamespaceKey(request.namespace, fresh=fresh))
         if not isinstance(namespace, Namespace):
             return "", "namespace-unreadable", {}
         mode, reason = _of_label(namespace, endpoint, settings)

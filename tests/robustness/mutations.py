@@ -6,7 +6,6 @@ a fault that the server once had, or one that a rule is there for.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -62,38 +61,41 @@ def _ready_without_apiserver() -> None:
     _put(LiveCluster, waiting_for=mutated)
 
 
-def _eight_rounds() -> None:
+def _eight_batches() -> None:
+    from webhook.cluster.source import Cluster
     from webhook.facts import Facts, Key
-    from webhook.review import replay, reviewer
+    from webhook.review import driver, reviewer
 
-    unlimited: Any = replay.replay
+    drive: Any = driver.drive
 
-    def need_one_by_one(self: Facts, *keys: Key[Any]) -> None:
+    async def read_one_by_one(self: Facts, *keys: Key[Any]) -> None:
         for key in keys:
-            self.get(key)
+            await self.get(key)
 
     class Counting:
-        def __init__(self, decide: Callable[[Any], Any]) -> None:
-            self._decide, self._rounds = decide, 0
+        def __init__(self, cluster: Cluster) -> None:
+            self._cluster, self._reads = cluster, 0
 
-        def __call__(self, facts: Any) -> Any:
-            self._rounds += 1
-            if self._rounds > 8:
-                raise RuntimeError("asked for facts in more than 8 rounds")
-            return self._decide(facts)
+        async def read(self, *arguments: Any) -> object:
+            self._reads += 1
+            if self._reads > 8:
+                raise RuntimeError("asked for more than 8 batches of facts")
+            return await self._cluster.read(*arguments)
 
-    async def mutated(decide: Callable[[Any], Any], *arguments: Any) -> Any:
-        return await unlimited(Counting(decide), *arguments)
+    async def mutated(policy: Any, cluster: Cluster, *arguments: Any) -> Any:
+        return await drive(policy, Counting(cluster), *arguments)
 
-    _put(reviewer, replay=mutated)
-    _put(Facts, need=need_one_by_one)
+    _put(reviewer, drive=mutated)
+    _put(Facts, prefetch=read_one_by_one)
 
 
 def _no_fresh_read() -> None:
-    from webhook.review import replay
+    from webhook.review import reviewer
 
-    assert "webhook.review.endpoints" not in sys.modules, "the endpoints have been made with it already"
-    _put(replay, with_confirmation=lambda handler: handler)
+    async def mutated(policy: Callable[[Any], Any], facts: Any) -> Any:
+        return await policy(facts)
+
+    _put(reviewer, confirmed=mutated)
 
 
 def _first_page_only() -> None:
@@ -159,7 +161,10 @@ def _defaults_forgotten() -> None:
 def _limit_ignored() -> None:
     from webhook.policies.migration import virtualmachineinstancemigrations as policy
 
-    _put(policy, _evaluate_limit=lambda *_: None)
+    async def mutated(*_: Any) -> None:
+        return None
+
+    _put(policy, _evaluate_limit=mutated)
 
 
 def _lists_allow_all() -> None:
@@ -187,9 +192,9 @@ MUTATIONS: Mapping[str, Mutation] = {
         frozenset({"ready-while-blind"}),
         ("blind replica",),
     ),
-    "eight-rounds": Mutation(
-        "a review may ask for facts in eight rounds, one in each",
-        _eight_rounds,
+    "eight-batches": Mutation(
+        "a review may ask for eight batches of facts, one in each",
+        _eight_batches,
         frozenset({"internal-error", "unexplained"}),
     ),
     "no-fresh-read": Mutation(

@@ -12,7 +12,7 @@ from tests.builders import installed, known, read_node, review
 from tests.placement.samples import reasons_node_by_node
 from tests.policies.decisions import evaluate, patched
 from tests.vectors.cases import Json, VectorCase
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, from_memory
 from webhook.k8s.types.scheduling import Placed
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement import requirements as module
@@ -89,7 +89,7 @@ def target_failures(case: VectorCase) -> dict[str, list[str]]:
     facts = _facts(case, nodes)
     vmi, migration = msgspec.convert(case.given["vmi"], Vmi), msgspec.convert(case.given["migration"], Migration)
     # The nodes say nothing of what they offer: their labels, taints and names are what these answers are about.
-    target = migration_targets.of(vmi, case.namespace, Facts.of(facts), migration)
+    target = from_memory(migration_targets.of(vmi, case.namespace, Facts.of(facts), migration))
     asked = tuple(each for each in target.requirements if not isinstance(each, module.Allocatable))
     lines = _differences("alone", case.expected["kubevirt"], _eligible(module.kept_by_kubevirt(asked), nodes))
     elsewhere = tuple(each for each in asked if isinstance(each, module.Elsewhere | module.Kvm))

@@ -31,7 +31,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import ListKey
 from webhook.forecast.validation import Schemas
-from webhook.forecast.vm import Search, StandInUuids, configuration_of, leaves_of
+from webhook.forecast.vm import LookupThread, StandInUuids, configuration_of, leaves_of
 from webhook.k8s.json_tree import member
 from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import ClusterConfig
@@ -256,13 +256,13 @@ async def _expand(request: _Request) -> _Expansion:
         schemas = await _schemas(request, of_cluster, configuration.rules.release, cluster)
         valid = _valid(request, schemas, result)
         objects = _sorted(valid, request)
-        search = Search(objects.others, cluster)
+        lookups = LookupThread(objects.others, cluster)
         for machine in objects.machines:
             uuids, where = StandInUuids(machine.value), machine.where()
             if request.mode == "reference":
                 result.presets += [f"{where}: {each}" async for each in _presets(machine.value, objects, cluster)]
             try:
-                created = await search.answer(_question(machine.value, request.mode, uuids, configuration))
+                created = await lookups.run(_question(machine.value, request.mode, uuids, configuration))
             except CreationDenied as denied:
                 hint = await _hint(denied, machine.value, objects, cluster)
                 result.denials.append(_Denial(where, machine.value, denied, hint))
@@ -338,10 +338,10 @@ def _question(obj: Json, mode: str, uuids: StandInUuids, configuration: ClusterC
     if obj["kind"] == "VirtualMachineInstance":
         if mode == "expand":
             raise InputError("a VirtualMachineInstance cannot be expanded", fix="remove --mode expand")
-        return lambda _: creation.require_memory(creation.from_vmi(obj, uuids.restart(), configuration))
+        return lambda _: creation.require_memory(creation.from_vmi(obj, uuids.next, configuration))
     if mode == "expand":
         return lambda get: creation.expand_vm(obj, get, configuration)
-    return lambda get: creation.require_memory(creation.from_vm(obj, get, uuids.restart(), configuration))
+    return lambda get: creation.require_memory(creation.from_vm(obj, get, uuids.next, configuration))
 
 
 @dataclass(frozen=True)

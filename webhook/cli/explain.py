@@ -7,7 +7,7 @@ import gc
 import importlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +53,7 @@ from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import MigrationExplanation, Question, few
 from webhook.policies.migration.explanation import explain as explain_migration
-from webhook.review.replay import replay
+from webhook.review.driver import drive
 from webhook.text import pluralize
 
 _WHAT = {
@@ -153,13 +153,14 @@ def reason(code: str | None, output: str) -> None:
     print_paragraphs([head, Paragraph(), Paragraph(meaning.meaning), *remedy])
 
 
-async def answer_of(explainer: Callable[[Facts], Answer], name: str, cluster: Cluster) -> Answer:
-    """What a function of facts says, once they are read from a cluster; an `InputError` where they cannot be."""
+async def answer_of(explainer: Callable[[Facts], Coroutine[Any, Any, Answer]], name: str, cluster: Cluster) -> Answer:
+    """What a coroutine that awaits facts returns; an `InputError` where they cannot be read from the cluster."""
     deadline = asyncio.get_running_loop().time() + SECONDS
     if isinstance(cluster, FilesCluster):
         say_skipped(cluster.skipped)
     try:
-        return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
+        facts = Facts(time.time(), cluster.peek)
+        return await drive(explainer(facts), cluster, facts, deadline, name)
     except Unreadable as error:
         fix = "check the kubeconfig and its permissions" if isinstance(cluster, OnceCluster) else "correct the file"
         raise InputError(error.why, fix=fix) from None
@@ -179,9 +180,9 @@ def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, s
     """
     added, vm_name = parse_selector(selector, "--to"), namespaces.complete(vm_name, source)
 
-    def explainer(facts: Facts) -> tuple[MigrationExplanation, bool]:
-        answer = explain_migration(Question(*vm_name, added, node or ""), facts)
-        vmi = facts.get(ObjectKey(VMIS, *vm_name))
+    async def explainer(facts: Facts) -> tuple[MigrationExplanation, bool]:
+        answer = await explain_migration(Question(*vm_name, added, node or ""), facts)
+        vmi = await facts.get(ObjectKey(VMIS, *vm_name))
         # A VM that comes from another cluster is on no node of this one until its migration has succeeded.
         return answer, bool(answer.running_on) or (isinstance(vmi, Vmi) and vmi.waits_for_source)
 

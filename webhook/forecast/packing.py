@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from webhook.facts import Facts, Key, ListKey, ObjectKey
+from webhook.facts import Facts, Key, ListKey, ObjectKey, from_memory
 from webhook.forecast.pods import Neighbors, PodConstraints, PodInfo, rules_of
 from webhook.forecast.snapshot import ClusterSnapshot, Place, place_of
 from webhook.k8s.quantity import nanos
@@ -288,7 +288,7 @@ class EquivalenceClasses:
         several = len(self.snapshot.launchers.get(meta.uid or "", ())) > 1
         if several or added or (devices and devices.reserves_persistently):
             # It depends on other pods, which move, or on a migration of its own.
-            target = migration_targets.of(vmi, meta.namespace or "", Facts(peek=self.snapshot.peek))
+            target = from_memory(migration_targets.of(vmi, meta.namespace or "", Facts(peek=self.snapshot.peek)))
             return target, _taken_by(target)
         namespace = self.snapshot.namespaces.get(meta.namespace or "")
         place = meta.namespace or "" if namespace and namespace.meta.annotation(NODE_SELECTOR_ANNOTATION) else ""
@@ -299,7 +299,7 @@ class EquivalenceClasses:
         reduced, alone = _reduce_vmi(vmi, node), pod and _reduce_pod(pod, node, is_orphan=added is None)
         key = _encode((place, reduced, alone))
         if key not in self._targets:
-            target = migration_targets.of(reduced, place, Facts(peek=partial(self._peek, alone)))
+            target = from_memory(migration_targets.of(reduced, place, Facts(peek=partial(self._peek, alone))))
             kinds = list(map(type, target.requirements))
             self._targets[key] = target, _taken_by(target), kinds.index(requirements.Elsewhere)
         target, requests, at = self._targets[key]
@@ -390,7 +390,8 @@ def mover_of(vmi: Vmi, classes: EquivalenceClasses, held: Amounts, source: PodIn
     namespace, snapshot = vmi.meta.namespace or "", classes.snapshot
     target, requests = classes.target_of(vmi)
     has_quotas = namespace in snapshot.quotas
-    usage = migration_targets.usage(target, namespace, Facts(peek=snapshot.peek)) if has_quotas else NO_USAGE
+    facts = Facts(peek=snapshot.peek)
+    usage = from_memory(migration_targets.usage(target, namespace, facts)) if has_quotas else NO_USAGE
     required = (*target.requirements, *_reachable(vmi, snapshot, hotplugged=False))
     launcher = Mover(vmi, required, requests, classes.target_pod(vmi), usage, source, target.gaps, held)
     if not vmi.attached_volumes:

@@ -85,7 +85,7 @@ def _hertz(node: Node) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER else 0
 
 
-def devices_of_networks(vmi: Vmi, namespace: str, facts: Facts) -> tuple[dict[str, int], list[str]]:
+async def devices_of_networks(vmi: Vmi, namespace: str, facts: Facts) -> tuple[dict[str, int], list[str]]:
     """How many devices of each resource the networks of a VM request, and what is not known of that, clauses.
 
     KubeVirt requests one for each network whose NetworkAttachmentDefinition names a resource (pkg/network/multus).
@@ -93,11 +93,9 @@ def devices_of_networks(vmi: Vmi, namespace: str, facts: Facts) -> tuple[dict[st
     named = [(each.multus or {}).get("networkName") for each in (vmi.spec or PlacedVmiSpec()).networks or () if each]
     places = [name.rpartition("/") for name in named if isinstance(name, str) and name]
     keys = [ObjectKey(NETWORKS, place or namespace, name) for place, _, name in islice(places, _MAX_NETWORKS)]
-    facts.need(*keys)
     requested: dict[str, int] = {}
     gaps: dict[str, None] = {}
-    for key in keys:
-        found = facts.get(key)
+    for key, found in zip(keys, await facts.all(*keys), strict=True):
         place = f"NetworkAttachmentDefinition {key.namespace}/{key.name}"
         if isinstance(found, Unavailable):
             gaps[f"whether a network requests devices is not known: {place} cannot be read: {found.why}"] = None
@@ -115,7 +113,7 @@ def admission_keys(namespace: str) -> tuple[ListKey[Any], ...]:
     return ListKey(QUOTAS, namespace), ListKey(LIMIT_RANGES, namespace), ListKey(PRIORITY_CLASSES, "")
 
 
-def review_admission(
+async def review_admission(
     vmi: Vmi,
     namespace: str,
     requests: Mapping[str, int],
@@ -133,16 +131,13 @@ def review_admission(
         configuration: KubeVirt's.
         facts: what is known of quotas, LimitRanges and PriorityClasses.
         exists: whether the VM has a pod now, which quotas count until it is gone.
-
-    Raises:
-        NotRead: a fact has not been read yet; for the Reviewer.
     """
     gaps: list[str] = []
     read, is_read = {}, {}
     for key, what in zip(
         admission_keys(namespace), ("ResourceQuotas", "LimitRanges", "its PriorityClass"), strict=True
     ):
-        found = facts.get(key)
+        found = await facts.get(key)
         if isinstance(found, Unavailable):
             gaps.append(f"whether {what} allow its pod is not known: {found.why}")
         is_read[what] = not isinstance(found, Unavailable)

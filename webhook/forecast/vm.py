@@ -55,7 +55,7 @@ from webhook.policies.migration.explanation import MigrationExplanation, Nodes, 
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.policies.scheduling import spread
 from webhook.review import scope
-from webhook.review.replay import replay
+from webhook.review.driver import drive
 from webhook.settings.model import Settings
 from webhook.text import pluralize
 
@@ -148,14 +148,12 @@ class VmExplanation(View, frozen=True):
         return bool(self.denial) or any(each.is_denied for each in self.requests if each.kind in vms)
 
 
-class _Needed(Exception):  # noqa: N818 - never leaves this module
-    """An object that has not been read yet: its kind, namespace and name."""
+class LookupThread:
+    """Looks objects up for KubeVirt's rules, first in the files of a command, then in the source; each once.
 
-
-class Search:
-    """Looks up objects, first in the files of a command, then in the source.
-
-    The rules are plain functions that cannot wait: where they need an unread object, it is read and they run again.
+    The rules are plain functions. What they look up to create a VMI follows from what they have found: a volume leads
+    to a DataVolume, that to a DataSource, and the names of revisions are computed. So they run in a thread, which waits
+    while the event loop reads.
 
     Args:
         others: the objects in the files.
@@ -163,30 +161,28 @@ class Search:
     """
 
     def __init__(self, others: Mapping[ObjectId, Json], source: Cluster | None) -> None:
-        self._objects: dict[ObjectId, Json | None] = dict(others)
-        self._source = source
+        self._objects: Final[dict[ObjectId, Json | None]] = dict(others)
+        self._source: Final = source
 
-    async def answer(self, ask: Callable[[Get], T]) -> T:
-        """The result of a function, once all objects that it needs have been read.
+    async def run(self, function: Callable[[Get], T]) -> T:
+        """The result of a function that looks objects up.
 
         Raises:
             InputError: an object cannot be read, or the function raises it.
         """
-        while True:
-            try:
-                return ask(self._get)
-            except _Needed as needed:
-                self._objects[needed.args] = await self._read(*needed.args)
+        loop = asyncio.get_running_loop()
 
-    def _get(self, kind: str, namespace: str, name: str) -> Json | None:
-        key = (kind, namespace, name)
-        if key not in self._objects and self._source:
-            raise _Needed(*key)
-        return self._objects.get(key)
+        def get(kind: str, namespace: str, name: str) -> Json | None:
+            key = (kind, namespace, name)
+            if key not in self._objects and self._source:
+                reading = self._read(self._source, *key)
+                self._objects[key] = asyncio.run_coroutine_threadsafe(reading, loop).result()
+            return self._objects.get(key)
 
-    async def _read(self, kind: str, namespace: str, name: str) -> Json | None:
-        assert self._source
-        obj = await read_once(self._source, ObjectKey(RESOURCES[kind], namespace, name))
+        return await asyncio.to_thread(function, get)
+
+    async def _read(self, source: Cluster, kind: str, namespace: str, name: str) -> Json | None:
+        obj = await read_once(source, ObjectKey(RESOURCES[kind], namespace, name))
         if isinstance(obj, Unavailable):
             place = f"{namespace}/{name}" if namespace else name
             raise InputError(f"cannot be read: {obj.why}", f"{kind} {place}", "add it to the file")
@@ -273,31 +269,30 @@ class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
         return bool(self.present) or (bool(self.injected) and self.mode == names.ENFORCE)
 
 
-def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) -> SpreadAnswer:
+async def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) -> SpreadAnswer:
     """Explain it, by the rules of `spread.pods`.
 
     Raises:
         InputError: there is no such VM.
         Unreadable: something that it depends on cannot be read.
-        NotRead: a fact has not been read yet.
     """
-    vm_or_vmi, own = _find_vmi(namespace, name, facts)
+    vm_or_vmi, own = await _find_vmi(namespace, name, facts)
     scheduling = settings.scheduling
     excluded, is_everywhere = settings.every_excluded_namespace, scheduling.cluster_wide
-    where = scope.of_namespace(names.SCHEDULING, "enforce", namespace, facts, is_everywhere, excluded)
+    where = await scope.of_namespace(names.SCHEDULING, "enforce", namespace, facts, is_everywhere, excluded)
     if where.reason is None:
         # What the next launcher pods require of nodes, as far as KubeVirt's configuration, and the VMI or VM say.
         required: Requirements = spread.EVERY_VM
-        configuration = read_configuration(facts) or DEFAULTS
+        configuration = await read_configuration(facts) or DEFAULTS
         if isinstance(vm_or_vmi, VirtualMachineInstance):
-            vmi = facts.get(ObjectKey(PLACED_VMIS, namespace, name))
+            vmi = await facts.get(ObjectKey(PLACED_VMIS, namespace, name))
         else:
-            whole = facts.get(ObjectKey(UNSTRUCTURED_VMS, namespace, name))
+            whole = await facts.get(ObjectKey(UNSTRUCTURED_VMS, namespace, name))
             vmi = _vmi_of_template(whole) if isinstance(whole, Unstructured) else None
         if isinstance(vmi, Vmi):
             required = target_pod_requirements(vmi, configuration=configuration)
         zoned = partial(spread.has_zones, facts, tuple(each for each in required if not isinstance(each, Elsewhere)))
-        decision = spread.launchers_of(vm_or_vmi, scheduling.under(where.parameters), zoned, annotation=own)
+        decision = await spread.launchers_of(vm_or_vmi, scheduling.under(where.parameters), zoned, annotation=own)
         code, reason = decision.code, decision.reasons[0].text
     else:
         decision, code, reason = None, where.reason.code, where.reason.text
@@ -327,13 +322,13 @@ def _vmi_of_template(vm: Unstructured) -> Vmi | None:
         return None
 
 
-def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:
+async def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:
     """The VMI, or else the VM, and the owner's annotation."""
-    facts.need(ObjectKey(VMIS, namespace, name), ObjectKey(_VMS, namespace, name))
-    vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
+    await facts.prefetch(ObjectKey(VMIS, namespace, name), ObjectKey(_VMS, namespace, name))
+    vmi = await read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi:
         return vmi, vmi.meta.annotation(names.SPREAD_ANNOTATION)
-    vm = read(facts, ObjectKey(_VMS, namespace, name), f"VirtualMachine {namespace}/{name}")
+    vm = await read(facts, ObjectKey(_VMS, namespace, name), f"VirtualMachine {namespace}/{name}")
     if vm is None:
         raise InputError(f"VirtualMachine {namespace}/{name} does not exist", fix="check the name and the namespace")
     metadata = vm.template.metadata if vm.template else None
@@ -351,12 +346,8 @@ class StandInUuids:
         self._name: Final = f"{machine['metadata']['namespace']}/{machine['metadata']['name']}"
         self.made: list[str] = []
 
-    def restart(self) -> Callable[[], str]:
-        """From the first one on."""
-        self.made = []
-        return self._next
-
-    def _next(self) -> str:
+    def next(self) -> str:
+        """Another one."""
         self.made.append(str(uuid5(_UUIDS, f"{self._name}/{len(self.made)}")))
         return self.made[-1]
 
@@ -423,10 +414,10 @@ class _VmExplainer:
         uuids = StandInUuids(base)
         try:
             if base["kind"] == "VirtualMachineInstance":
-                created = creation.from_vmi(base, uuids.restart(), configuration)
+                created = creation.from_vmi(base, uuids.next, configuration)
             else:
-                search = Search({}, self._sources.once)
-                created = await search.answer(lambda get: creation.from_vm(base, get, uuids.restart(), configuration))
+                lookups = LookupThread({}, self._sources.once)
+                created = await lookups.run(lambda get: creation.from_vm(base, get, uuids.next, configuration))
         except CreationDenied as denied:
             denial = denied.what
         vmi, pod = None, None
@@ -528,8 +519,8 @@ class _VmExplainer:
         once = self._sources.once
         facts = Facts(peek=once.peek)
         try:
-            explain = partial(explain_migration, Question(*self._place, {}))
-            return await replay(explain, once, facts, self._deadline, "explain vm")
+            explanation = explain_migration(Question(*self._place, {}), facts)
+            return await drive(explanation, once, facts, self._deadline, "explain vm")
         except InputError:
             return None  # it has ended meanwhile
 
@@ -543,8 +534,9 @@ class _VmExplainer:
         """
         once = self._sources.once
         view = msgspec.convert({**vmi, "status": {}}, Vmi)
-        explain = partial(_start_of, view, self._place[0], _claims_made_by(base), exists)
-        return await replay(explain, once, Facts(time.time(), once.peek), self._deadline, "explain vm")
+        facts = Facts(time.time(), once.peek)
+        start = _start_of(view, self._place[0], _claims_made_by(base), exists, facts)
+        return await drive(start, once, facts, self._deadline, "explain vm")
 
 
 class _Start(NamedTuple):
@@ -563,17 +555,17 @@ class _Start(NamedTuple):
     obstacles: tuple[str, ...]
 
 
-def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exists: bool, facts: Facts) -> _Start:
-    facts.need(NodesKey(), KubeVirtKey(), NamespaceKey(namespace), *admission_keys(namespace))
-    nodes = read(facts, NodesKey(), "the nodes") or NodeIndex()
-    configuration = read_configuration(facts) or DEFAULTS
+async def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exists: bool, facts: Facts) -> _Start:
+    await facts.prefetch(NodesKey(), KubeVirtKey(), NamespaceKey(namespace), *admission_keys(namespace))
+    nodes = await read(facts, NodesKey(), "the nodes") or NodeIndex()
+    configuration = await read_configuration(facts) or DEFAULTS
     vmi, frequency = with_frequency(vmi, nodes, configuration)
     requested = target_pod_demand(vmi, None, None, configuration, nodes.reports)
-    of_networks, unknown = devices_of_networks(vmi, namespace, facts)
+    of_networks, unknown = await devices_of_networks(vmi, namespace, facts)
     requests = {name: requested.requests.get(name, 0) + count for name, count in of_networks.items()}
     requests = {**requested.requests, **requests}
-    labels, tolerations, gaps = migration_targets.runtime_class(configuration, facts)
-    by_drivers = migration_targets.provided_by_drivers(requests, facts)
+    labels, tolerations, gaps = await migration_targets.runtime_class(configuration, facts)
+    by_drivers = await migration_targets.provided_by_drivers(requests, facts)
     required = target_pod_requirements(
         vmi,
         configuration=configuration,
@@ -581,7 +573,7 @@ def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exists: bo
         admitted=labels,
         tolerations=tolerations,
     )
-    volumes = review_volumes_of_starting(vmi, namespace, facts, made)
+    volumes = await review_volumes_of_starting(vmi, namespace, facts, made)
     scheduled = nodes.review((*required, *volumes.own))
     eligibility = nodes.review((*required, *volumes.own, *volumes.attached)) if volumes.attached else scheduled
     by_kubelet = vmi.cpu.decided_by_kubelet
@@ -593,9 +585,9 @@ def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exists: bo
             f"kube-scheduler does not regard hotpluggable volumes: it may choose {pluralize(strays, 'more node')} that"
             " cannot attach them, and the VM then waits without end"
         )
-    admission = review_admission(vmi, namespace, requests, configuration, facts, exists=exists)
-    gaps += [*requested.gaps, *by_drivers.values(), *unknown, *volumes.gaps, *_unevaluated(namespace, facts)]
-    gaps += admission.gaps
+    admission = await review_admission(vmi, namespace, requests, configuration, facts, exists=exists)
+    place = await facts.get(NamespaceKey(namespace))
+    gaps += [*requested.gaps, *by_drivers.values(), *unknown, *volumes.gaps, *_unevaluated(place), *admission.gaps]
     if vmi.domain.devices and vmi.domain.devices.claims_devices:
         gaps.append("devices that the VM claims by ResourceClaims")
     return _Start(eligibility, tuple(gaps), tuple(notes), admission.obstacles)
@@ -606,9 +598,8 @@ def _node_of(running: Json | None) -> str:
     return ((running or {}).get("status") or {}).get("nodeName") or ""
 
 
-def _unevaluated(namespace: str, facts: Facts) -> Iterator[str]:
+def _unevaluated(place: Namespace | Unavailable | None) -> Iterator[str]:
     """What of the namespace counts for a pod that has not been made yet, clauses."""
-    place = facts.get(NamespaceKey(namespace))
     if isinstance(place, Namespace) and place.meta.annotation(NODE_SELECTOR_ANNOTATION):
         yield f"the namespace's {NODE_SELECTOR_ANNOTATION}, which counts where the API server has PodNodeSelector"
 

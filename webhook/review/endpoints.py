@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Generic, Literal, TypeAlias
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
 from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import Eviction, SchedulingPod, TargetPod
+from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm, VirtualMachine
 from webhook.names import Policy, Stage
@@ -21,21 +22,31 @@ from webhook.policies.eviction import pods as evictions
 from webhook.policies.instancetypes import virtualmachineinstances, virtualmachines
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
 from webhook.policies.scheduling import scheduler_name, spread
-from webhook.review.replay import Handler, S, V, with_confirmation
 from webhook.settings.model import (
     EvictionSettings,
     InstancetypeSettings,
     MigrationSettings,
+    PolicySettings,
     SchedulingSettings,
     Settings,
 )
 
+T = TypeVar("T")
+V = TypeVar("V", bound=Object)
+S = TypeVar("S", bound=PolicySettings)
 
-def combine(first: Handler[V, S], second: Callable[[V, Request[V], Facts, S], Decision | None]) -> Handler[V, S]:
+_Policy: TypeAlias = Callable[[V, Request[V], Facts, S], Coroutine[Any, Any, T]]
+# A policy says what mode enforce would do; it has no clock, no network and no memory, and awaits nothing but facts. Its
+# settings are its policy's section of the snapshot, with the namespace's parameters worked in.
+Handler: TypeAlias = _Policy[V, S, Decision]
+
+
+def combine(first: Handler[V, S], second: _Policy[V, S, Decision | None]) -> Handler[V, S]:
     """The policy that decides what two say that change different fields; the second may be silent, and never denies."""
 
-    def handler(view: V, request: Request[V], facts: Facts, settings: S) -> Decision:
-        decision, addition = first(view, request, facts, settings), second(view, request, facts, settings)
+    async def handler(view: V, request: Request[V], facts: Facts, settings: S) -> Decision:
+        decision = await first(view, request, facts, settings)
+        addition = await second(view, request, facts, settings)
         if addition is None:
             return decision
         # The most important reason comes first, and one that changes something is more important.
@@ -158,11 +169,9 @@ def _both_stages(
 
 # In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    *_both_stages("mutate", _INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.apply_defaults)),
+    *_both_stages("mutate", _INSTANCETYPES, _WHOLE_VMS, virtualmachines.apply_defaults),
     *_both_stages("mutate", _INSTANCETYPES, UNSTRUCTURED_VMIS, virtualmachineinstances.fill_vmi, denies=True),
-    *_both_stages(
-        "mutate", _SCHEDULING, _VMS, with_confirmation(combine(scheduler_name.schedule_vm, spread.spread_vm))
-    ),
+    *_both_stages("mutate", _SCHEDULING, _VMS, combine(scheduler_name.schedule_vm, spread.spread_vm)),
     *_both_stages("mutate", _SCHEDULING, VMIS, combine(scheduler_name.schedule_vmi, spread.spread_vmi)),
     *_both_stages("mutate", _SCHEDULING, _PODS, combine(scheduler_name.schedule_pod, spread.spread_pod)),
     *_both_stages("mutate", _MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.warn_of_migration),
@@ -170,7 +179,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's evacuationNodeName.
     *_both_stages("mutate", _EVICTION, _EVICTIONS, evictions.evaluate_eviction, denies=True),
     *_both_stages("validate", _MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.validate_migration),
-    *_both_stages("validate", _INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.validate_vm)),
+    *_both_stages("validate", _INSTANCETYPES, _WHOLE_VMS, virtualmachines.validate_vm),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

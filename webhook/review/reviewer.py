@@ -1,6 +1,6 @@
 """From a review's bytes to its answer's bytes: the one way that server, command line and tests share.
 
-    decode ─▶ scope ─▶ policy(view, request, facts, settings) ─▶ Decision      (NotRead? ─▶ read ─▶ again)
+    decode ─▶ scope ─▶ policy(view, request, facts, settings) ─▶ Decision            (awaits facts: `driver` reads)
                             decision.under(mode) ─▶ patch ─▶ encode
                                       └▶ audit, metrics
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
@@ -28,10 +28,10 @@ from webhook.admission.reasons import common
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
-from webhook.facts import Facts, Key, NotRead
+from webhook.facts import Batch, Facts, NotInMemory, from_memory
 from webhook.names import Mode
+from webhook.review.driver import OutOfTime, confirmed, drive
 from webhook.review.endpoints import Endpoint
-from webhook.review.replay import OutOfTime, replay
 from webhook.review.scope import Scopes
 from webhook.settings.model import Settings
 
@@ -62,7 +62,8 @@ class PendingReview(msgspec.Struct):
 
     Attributes:
         start: when it started, on the clock of `time.perf_counter`.
-        missing: the facts that it waits for.
+        evaluation: the evaluation, which has begun.
+        batch: the facts that it waits for.
     """
 
     endpoint: Endpoint
@@ -70,7 +71,8 @@ class PendingReview(msgspec.Struct):
     facts: Facts
     settings: Settings
     start: float
-    missing: tuple[Key[Any], ...] = ()
+    evaluation: Coroutine[Any, Any, Evaluation] | None = None
+    batch: Batch = ()
 
 
 class Observer:
@@ -138,25 +140,23 @@ class Reviewer:
         received = endpoint.codec.decode(body)
         facts = Facts(self._wall(), self.cluster.peek, verified=verified)
         pending = PendingReview(endpoint, received, facts, self._settings(), start)
+        pending.evaluation = _decide(pending, self._scopes)
         try:
-            verdict = facts.budget.run(_decide, pending, self._scopes)
-        except NotRead as missing:
-            pending.missing = missing.keys
-            return pending
+            pending.batch = facts.budget.run(pending.evaluation.send, None)
+        except StopIteration as returned:
+            verdict: Evaluation = returned.value
         except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
             verdict = self._evaluate_bug(pending, error)
+        else:
+            return pending
         return self._report(pending, verdict)
 
     async def evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
         """The evaluation of a review that waits for facts; look-ups end by the deadline, on the loop's clock."""
         try:
-            verdict = await replay(
-                lambda _facts: _decide(pending, self._scopes),
-                self.cluster,
-                pending.facts,
-                deadline,
-                pending.endpoint.path,
-                pending.missing,
+            assert pending.evaluation, "evaluate_from_memory has begun it"
+            verdict = await drive(
+                pending.evaluation, self.cluster, pending.facts, deadline, pending.endpoint.path, pending.batch
             )
         except OutOfTime as error:
             verdict = _unknown(pending, common.lookup_failed("the request was not evaluated", error.why))
@@ -187,8 +187,10 @@ class Reviewer:
         mode, request = _assumed_mode(endpoint), pending.received.request
         if request.namespace:
             # In doubt, what the API server says by calling this endpoint counts.
-            with suppress(NotRead):
-                where, _ = self._scopes.resolve(endpoint.policy, endpoint.stage, request, facts, pending.settings)
+            with suppress(NotInMemory):
+                where, _ = from_memory(
+                    self._scopes.resolve(endpoint.policy, endpoint.stage, request, facts, pending.settings)
+                )
                 unknown = where.reason and where.reason.code == common.NAMESPACE_UNREADABLE
                 mode = mode if unknown else where.mode
         status = status if endpoint.denies else 0
@@ -242,11 +244,11 @@ def encode(verdict: Evaluation) -> bytes:
     return wire.encode(verdict.api_version, verdict.request, verdict.outcome, verdict.patch, notes)
 
 
-def _decide(pending: PendingReview, scopes: Scopes) -> Evaluation:
-    """One round: everything from the scope to the patch, from facts alone; without one, it raises `NotRead`."""
+async def _decide(pending: PendingReview, scopes: Scopes) -> Evaluation:
+    """Everything from the scope to the patch, from facts alone."""
     endpoint, received, facts = pending.endpoint, pending.received, pending.facts
     request = received.request
-    where, section = scopes.resolve(endpoint.policy, endpoint.stage, request, facts, pending.settings)
+    where, section = await scopes.resolve(endpoint.policy, endpoint.stage, request, facts, pending.settings)
     mode = where.mode
     if mode == names.OFF:
         reason = where.reason or common.out_of_scope
@@ -261,7 +263,7 @@ def _decide(pending: PendingReview, scopes: Scopes) -> Evaluation:
         reason = common.other_subresource(request.sub_resource) if is_other else common.no_object(request.operation)
         return _evaluation(pending, mode, Decision((reason,)), "skipped")
     try:
-        decision = endpoint.handler(view, request, facts, section)
+        decision = await confirmed(lambda facts: endpoint.handler(view, request, facts, section), facts)
         outcome = decision.under(mode, endpoint.policy)
         rendered = patch.render(view, outcome.changes) if outcome.changes else None
     except RecursionError:

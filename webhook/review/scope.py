@@ -63,7 +63,7 @@ class Scopes:
     def __init__(self) -> None:
         self._cache: Final[dict[tuple[Policy, Stage, str], _CachedScope]] = {}
 
-    def resolve(
+    async def resolve(
         self, policy: Policy, stage: Stage, request: Request[Any], facts: Facts, settings: Settings
     ) -> tuple[Scope, Any]:
         """The scope of a request that arrived at a policy's endpoint of a stage, and the policy's section for it."""
@@ -72,16 +72,17 @@ class Scopes:
         if (
             cached
             and cached.settings is settings
-            and cached.install is facts.get(KubeVirtKey())
-            and cached.namespace is facts.get(NamespaceKey(name))
+            and cached.install is await facts.get(KubeVirtKey())
+            and cached.namespace is await facts.get(NamespaceKey(name))
         ):
             return cached.scope, cached.parameters
         section = settings.policy(policy)
-        scope = of_namespace(policy, stage, name, facts, section.cluster_wide, settings.every_excluded_namespace)
+        scope = await of_namespace(policy, stage, name, facts, section.cluster_wide, settings.every_excluded_namespace)
         if scope.mode == names.OFF:
             return scope, section
         section = section.under(scope.parameters)
-        install, namespace = facts.get(KubeVirtKey()), facts.get(NamespaceKey(name))
+        install = await facts.get(KubeVirtKey())
+        namespace = await facts.get(NamespaceKey(name))
         if isinstance(namespace, Namespace) and (install is None or isinstance(install, KubeVirtInstall)):
             if len(self._cache) >= _MAX_CACHED:
                 self._cache.clear()
@@ -89,7 +90,7 @@ class Scopes:
         return scope, section
 
 
-def of_namespace(
+async def of_namespace(
     policy: Policy, stage: Stage, namespace: str, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
 ) -> Scope:
     """The scope of a policy's endpoint of a stage in a namespace.
@@ -107,16 +108,16 @@ def of_namespace(
     if not namespace:
         return _off(common.no_namespace)
     if namespace not in excluded:
-        install = facts.get(KubeVirtKey())
+        install = await facts.get(KubeVirtKey())
         excluded = install.namespaces if isinstance(install, KubeVirtInstall) else frozenset()
     if namespace in excluded:
         return _off(common.excluded_namespace(namespace))
-    answer = facts.get(NamespaceKey(namespace))
+    answer = await facts.get(NamespaceKey(namespace))
     scope = _scope_of(answer, policy, stage, cluster_wide)
     if scope is not None and scope.mode == names.OFF:
         # One store is old: the API server's had the namespace opted in. Read it from the API server itself. What
         # no store has, was read from the API server already: a name that is made up costs one GET.
-        answer = facts.get(NamespaceKey(namespace, fresh=True))
+        answer = await facts.get(NamespaceKey(namespace, fresh=True))
         scope = _scope_of(answer, policy, stage, cluster_wide)
     if scope is not None:
         return scope

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -24,7 +24,7 @@ from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.facts import AccessKey, Facts, TokenKey
 from webhook.policies.common.required_facts import read
-from webhook.review.replay import replay
+from webhook.review.driver import drive
 from webhook.server.answers import RequestDenied
 from webhook.server.fair_queue import FairQueue
 from webhook.server.guard import PATIENCE_SECONDS, guard_of
@@ -68,11 +68,11 @@ class Authorizer:
             Unreadable: the API server did not answer.
         """
 
-        def check(facts: Facts) -> RequestDenied | None:
+        async def check(facts: Facts) -> RequestDenied | None:
             try:
-                user = user_of(token, facts)
+                user = await user_of(token, facts)
                 required = [AccessKey.of_path(user, "get", self._path)]
-                authorize(user, required, facts, shown="which this listener requires")
+                await authorize(user, required, facts, shown="which this listener requires")
             except RequestDenied as denied:
                 return denied.with_traceback(None)
             return None
@@ -87,19 +87,19 @@ class Authorizer:
             # Another one each time: an exception that is raised again keeps the frames of before.
             raise RequestDenied(denial.status, denial.sentence, denial.headers)
 
-    async def evaluate(self, decide: Callable[[Facts], T], client: str) -> T:
-        """What a function makes of facts, with a question's share of the client, an IP address.
+    async def evaluate(self, question: Callable[[Facts], Coroutine[Any, Any, T]], client: str) -> T:
+        """The answer of a coroutine that awaits facts, with a question's share of the client, an IP address.
 
         Raises:
-            RequestDenied: there are too many questions, or what the function raises.
-            Unreadable: what the function raises.
+            RequestDenied: there are too many questions, or what the coroutine raises.
+            Unreadable: what the coroutine raises.
         """
         now = asyncio.get_running_loop().time()
         if not await self._questions.take(client, now + PATIENCE_SECONDS):
             raise RequestDenied(429, "too many tokens are being reviewed; try again", _RETRY)
         try:
             facts = Facts(peek=self._cluster.peek)
-            return await replay(decide, self._cluster, facts, now + DEADLINE_SECONDS, self._path)
+            return await drive(question(facts), self._cluster, facts, now + DEADLINE_SECONDS, self._path)
         finally:
             self._questions.give(client)
 
@@ -158,33 +158,33 @@ def token_of(headers: Mapping[str, str]) -> str:
     return token
 
 
-def user_of(token: str, facts: Facts) -> UserInfo:
+async def user_of(token: str, facts: Facts) -> UserInfo:
     """The user of a bearer token.
 
     Raises:
         RequestDenied: the API server does not accept the token.
         Unreadable: the user is not known now.
     """
-    user = read(facts, TokenKey(token), "whose token this is")
+    user = await read(facts, TokenKey(token), "whose token this is")
     if user is None:
         raise RequestDenied(401, "the API server does not accept this token; get a new one", _BEARER)
     return user
 
 
-def authorize(user: UserInfo, rights: Sequence[AccessKey], facts: Facts, *, shown: str) -> None:
+async def authorize(user: UserInfo, rights: Sequence[AccessKey], facts: Facts, *, shown: str) -> None:
     """Check that a user has all permissions; ``shown`` says why they are needed, as a clause.
 
     Raises:
         RequestDenied: one is missing.
         Unreadable: whether the user has one is not known now.
     """
-    facts.need(*rights)
+    await facts.prefetch(*rights)
     for right in rights:
-        if not may(right, facts):
+        if not await may(right, facts):
             raise RequestDenied(403, f"{user.username} may not {right}, {shown}; ask an administrator for it")
 
 
-def may(right: AccessKey, facts: Facts) -> bool:
+async def may(right: AccessKey, facts: Facts) -> bool:
     """Whether the user of a permission has it; where that is not known now, it raises `Unreadable`."""
-    answer: bool | None = read(facts, right, "what the bearer of this token may do")
+    answer: bool | None = await read(facts, right, "what the bearer of this token may do")
     return bool(answer)

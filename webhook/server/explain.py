@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -27,7 +26,7 @@ from webhook.facts import AccessKey, Facts
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.migration.explanation import SERVER, UNCHECKED, FactPermissions, NotThere, Question, explain
-from webhook.review.replay import replay
+from webhook.review.driver import drive
 from webhook.server.answers import (
     CLIENT_GONE,
     JSON,
@@ -138,7 +137,7 @@ class Explainer:
             try:
                 deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
                 facts = Facts(time.time(), self._cluster.peek)
-                answer = await replay(partial(explain, question), self._cluster, facts, deadline, PATH)
+                answer = await drive(explain(question, facts), self._cluster, facts, deadline, PATH)
             except NotThere as error:
                 raise RequestDenied(404, str(error)) from None
         return response(200, visible_json(msgspec.json.encode(redact(msgspec.to_builtins(answer)))), JSON, _HEADERS)
@@ -160,7 +159,7 @@ async def _as_json(status: int, sentence: str, headers: Mapping[str, str]) -> we
     return response(status, msgspec.json.encode({"error": visible(sentence)}), JSON, {**_HEADERS, **headers})
 
 
-def authorize_question(user: UserInfo, question: Question, facts: Facts) -> FactPermissions:
+async def authorize_question(user: UserInfo, question: Question, facts: Facts) -> FactPermissions:
     """Check that a user may see what an explanation shows: the VMI and the nodes.
 
     Returns:
@@ -179,9 +178,9 @@ def authorize_question(user: UserInfo, question: Question, facts: Facts) -> Fact
         AccessKey.of(user, "get", "", CLAIMS.plural, question.namespace),
         AccessKey.of(user, "get", "", VOLUMES.plural),
     ]
-    facts.need(*rights, *optional)
-    authorize(user, rights, facts, shown="which the answer would show")
+    await facts.prefetch(*rights, *optional)
+    await authorize(user, rights, facts, shown="which the answer would show")
     for right in optional:
-        if not may(right, facts):
+        if not await may(right, facts):
             return msgspec.structs.replace(SERVER, without_volumes=f"{user.username} may not {right}")
     return SERVER

@@ -15,6 +15,7 @@ from tests.cli.review.samples import CLUSTER, vm
 from tests.cli.review.test_formats import check
 from tests.cli.runner import EXAMPLES, EXPECTED, run
 from tests.golden_files import Golden
+from tests.policies.decisions import always
 from webhook.admission.decision import Change, Decision, Reason
 from webhook.admission.reasons import MEANINGS
 from webhook.cli.cases import model
@@ -223,7 +224,7 @@ def test_a_change_that_holds_secrets_is_not_recorded(tmp_path: Path, monkeypatch
     """Neither with a placeholder, nor as if nothing were changed."""
     secret = Change(("metadata", "annotations"), None, {"example.com/token": "hunter2"}, "r")
     endpoint = next(each for each in ENDPOINTS if each.path == "/mutate/scheduling/virtualmachines/enforce")
-    changing = msgspec.structs.replace(endpoint, handler=lambda *_: Decision((Reason("r", "why"),), (secret,)))
+    changing = msgspec.structs.replace(endpoint, handler=always(Decision((Reason("r", "why"),), (secret,))))
     monkeypatch.setattr("webhook.forecast.requests.ENDPOINTS", (changing,))
     (tmp_path / "vm.yaml").write_text(yaml.safe_dump(vm()))
     (written,) = record(tmp_path, tmp_path / "vm.yaml")["cases"]

@@ -30,6 +30,7 @@ from tests.cli.test_expand import KUBEVIRT
 from tests.definitions import definition
 from tests.golden_files import Golden
 from tests.kubevirt.samples import preference
+from tests.policies.decisions import always
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, Reason
 from webhook.cli.inputs import Part
@@ -436,8 +437,8 @@ def with_secrets() -> dict[str, Any]:
     return obj
 
 
-def patching(*_: Any) -> Decision:
-    """A policy that changes all that holds a secret."""
+def patching() -> Decision:
+    """A decision that changes all that holds a secret."""
     secrets = with_secrets()
     paths = ("spec", "template", "spec", "readinessProbe"), ("spec", "dataVolumeTemplates"), ("metadata", "annotations")
     values = (reduce(getitem, path, secrets) for path in paths)
@@ -452,12 +453,10 @@ def patching(*_: Any) -> Decision:
 def test_no_output_shows_secrets_but_when_they_are_asked_for(
     output: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denying(*review: Any) -> Decision:
-        made = patching(*review)
-        return Decision(made.reasons, made.changes, Denial(403, f"{PRESIGNED} is not allowed"))
-
+    made = patching()
+    denial = Denial(403, f"{PRESIGNED} is not allowed") if mode == "deny" else None
     endpoint = next(e for e in endpoints.ENDPOINTS if e.path == "/mutate/instancetypes/virtualmachines/enforce")
-    changed = msgspec.structs.replace(endpoint, handler=patching if mode == "patch" else denying)
+    changed = msgspec.structs.replace(endpoint, handler=always(msgspec.structs.replace(made, denial=denial)))
     monkeypatch.setattr("webhook.forecast.requests.ENDPOINTS", (changed,))
     obj = with_secrets() | {"spec": builders.vm()["spec"]}
     obj["metadata"]["namespace"] = "apps"

@@ -15,7 +15,7 @@ from tests.policies.migration import world as migrations
 from tests.policies.migration.world import FOO, ONE_DEVICE, OWNED, OWNER, PODS, POLICY, VMI, facts, migration, vmi
 from webhook.admission.reasons import common
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, from_memory
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.k8s.types.scheduling import Taint
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
@@ -45,7 +45,7 @@ def world(*pods: Json, last: object = None) -> dict[Key[Any], object]:
 
 
 def target_of(known: Mapping[Key[Any], object]) -> Target:
-    found = migration_targets.find("demo", "web01", Facts.of(known))
+    found = from_memory(migration_targets.find("demo", "web01", Facts.of(known)))
     assert found
     return found
 
@@ -106,14 +106,14 @@ def test_of_several_pods_the_last_one_counts() -> None:
 
 def test_a_vm_that_runs_nowhere_yet_has_no_pod() -> None:
     assert len(target_of(facts(vmi() | {"status": None})).gaps) == 2
-    assert migration_targets.find("demo", "web01", Facts.of(facts() | {VMI: None})) is None
+    assert from_memory(migration_targets.find("demo", "web01", Facts.of(facts() | {VMI: None}))) is None
 
 
 @pytest.mark.parametrize("key", [PODS, LAST, NodesKey(), VMI])
 def test_what_can_not_be_read_is_said(key: Key[Any]) -> None:
     known = world(pod(), last=a_migration()) | {key: Unavailable("no answer")}
     with pytest.raises(Unreadable, match=": no answer"):
-        migration_targets.find("demo", "web01", Facts.of(known))
+        from_memory(migration_targets.find("demo", "web01", Facts.of(known)))
 
 
 KVM = "devices.kubevirt.io/kvm"
@@ -226,7 +226,7 @@ class TestPlugins:
 def test_what_a_release_does_beside_choosing_nodes(version: str, vmi: Json, gap: str) -> None:
     def gaps(text: str) -> list[str]:
         known: dict[Key[Any], object] = {NodesKey(): NodeIndex([]), KubeVirtKey(): installed(config_of(text))}
-        found = migration_targets.of(msgspec.convert(vmi, Vmi), "demo", Facts.of(known))
+        found = from_memory(migration_targets.of(msgspec.convert(vmi, Vmi), "demo", Facts.of(known)))
         return [each for each in found.gaps if gap in each]
 
     assert (len(gaps({"1.8": "1.7", "1.9": "1.8"}[version])), len(gaps(version))) == (0, 1)
@@ -263,7 +263,7 @@ def target(others: object, own: LauncherPod | None = None, version: str = "1.9",
         ListKey(LAUNCHER_PODS, "demo", "kubevirt.io/created-by=web"): (own or reserving("a"),),
         ListKey(LAUNCHER_PODS, "demo", f"{CLAIM}="): others,
     }
-    return migration_targets.of(msgspec.convert(vmi, Vmi), "demo", Facts.of(known))
+    return from_memory(migration_targets.of(msgspec.convert(vmi, Vmi), "demo", Facts.of(known)))
 
 
 def excluded(found: Target) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import Json
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, ListKey, ObjectKey
+from webhook.facts import Facts, Key, ListKey, ObjectKey, from_memory
 from webhook.placement.machines import CLAIMS, STORAGE_CLASSES, VOLUMES, Claim, PersistentVolume, StorageClass, Vmi
 from webhook.placement.nodes import Node
 from webhook.policies.common.volumes import NewClaim, VolumeRequirements, review_volumes_of_starting
@@ -67,7 +67,7 @@ def review(
         ObjectKey(VOLUMES, "", "pv"): pv,
         ListKey(STORAGE_CLASSES, ""): classes,
     }
-    return review_volumes_of_starting(vmi, "shop", Facts.of(facts), made or {})
+    return from_memory(review_volumes_of_starting(vmi, "shop", Facts.of(facts), made or {}))
 
 
 def nodes_of(found: VolumeRequirements) -> str:
@@ -154,4 +154,4 @@ def test_the_volume_of_the_persistent_state(domain: Json) -> None:
 
 def test_nothing_is_read_for_a_vm_without_claims() -> None:
     vmi = msgspec.convert({"metadata": {"name": "web"}, "spec": {"volumes": [{"name": "cloud-init"}]}}, Vmi)
-    assert review_volumes_of_starting(vmi, "shop", Facts.of({}), {}) == VolumeRequirements()
+    assert from_memory(review_volumes_of_starting(vmi, "shop", Facts.of({}), {})) == VolumeRequirements()

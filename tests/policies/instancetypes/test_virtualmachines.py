@@ -20,7 +20,7 @@ from webhook.admission.decision import Decision, Denial, FieldCause, Reason
 from webhook.admission.reasons import common
 from webhook.admission.reasons import instancetypes as reasons
 from webhook.errors import Unavailable
-from webhook.facts import NotRead
+from webhook.facts import NotInMemory
 from webhook.kubevirt.config import ClusterConfig
 
 DYING = vm(instancetype=SMALL)
@@ -60,9 +60,9 @@ class TestCreate:
         assert (decision.notes, decision.warnings) == (OURS, ())
         # Also where there is no KubeVirt, which has its defaults.
         assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == sizes.INJECTED
-        with pytest.raises(NotRead) as missing:
+        with pytest.raises(NotInMemory) as missing:
             decide(vm(), facts(), **BOTH)
-        assert [getattr(key, "name", "") for key in missing.value.keys] == ["u1.small", "fedora"]
+        assert [getattr(key, "name", "") for key in missing.value.batch] == ["u1.small", "fedora"]
 
     @pytest.mark.parametrize(
         ("obj", "world", "settings", "left", "code", "said"),

@@ -84,7 +84,7 @@ def facts(
     configuration: ClusterConfig | Unavailable | None = DEFAULTS,
     presets: Iterable[Json] | Unavailable = (),
 ) -> dict[Key[Any], object]:
-    """A cluster that has these objects; any other look-up raises `NotRead`."""
+    """A cluster that has these objects; any other look-up is a `NotInMemory`."""
     result = known() | {KubeVirtKey(): None if configuration is None else installed(configuration)}
     if not isinstance(presets, Unavailable):
         presets = tuple(msgspec.convert(one, Unstructured) for one in presets)

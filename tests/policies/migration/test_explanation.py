@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import Json, config_of, installed
 from tests.golden_files import Golden
 from tests.placement.samples import affinity, expression, expressions
+from tests.policies.decisions import answered
 from tests.policies.migration import world as migrations
 from tests.policies.migration.world import (
     AMD,
@@ -29,7 +30,7 @@ from tests.policies.migration.world import (
     vmi,
 )
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, NotRead, ObjectKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, from_memory
 from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.types.selectors import Expression
 from webhook.placement.eligibility import Failure
@@ -214,7 +215,7 @@ def test_a_vm_that_kubevirt_will_not_migrate() -> None:
 def test_a_vm_whose_name_is_longer_than_a_label_or_that_is_nowhere_yet() -> None:
     long = "v" * 64
     world = facts() | {ObjectKey(VMIS, "demo", long): msgspec.convert(vmi(), Vmi)}
-    answer = explanation.explain(Question("demo", long, {}), Facts.of(world))
+    answer = from_memory(explanation.explain(Question("demo", long, {}), Facts.of(world)))
     assert (answer.eligible.count, answer.favorable) == (2, False)
     assert answer.obstacles == (migration_targets.name_problem(long),)
     answer = explained(found=vmi() | {"status": {"phase": "Scheduling"}})
@@ -261,7 +262,7 @@ def test_virt_handler_of_the_source_has_to_send_the_guest(minutes: int, label: s
     seen = datetime.fromtimestamp(now - 60 * minutes, UTC).isoformat()
     source["metadata"]["annotations"] = {"kubevirt.io/heartbeat": seen}
     world = facts(nodes=[source, *NODES[1:]])
-    answer = explanation.explain(Question("demo", "web01", {}), Facts.of(world, now))
+    answer = from_memory(explanation.explain(Question("demo", "web01", {}), Facts.of(world, now)))
     assert (bool(answer.obstacles), answer.favorable) == (is_gone, not is_gone)
     assert answer.eligible.count == 2
 
@@ -305,19 +306,17 @@ def test_not_knowing_is_no_answer(key: Key[Any]) -> None:
 
 
 def test_facts_are_asked_for_together() -> None:
-    """In each round, which is a round trip, all that the ones before have shown to be needed."""
+    """In each batch, which is a round trip, all that the ones before have shown to be needed."""
     world = facts(vmi(volumes=CLAIMED)) | stored("a")
-    known, rounds = Facts(), 0
-    while True:
-        try:
-            explanation.explain(Question("demo", "web01", {"zone": "a"}), known)
-        except NotRead as missing:
-            rounds += 1
-            for key in missing.keys:
-                known.learn(key, world[key])
-        else:
-            break
-    assert rounds == 4
+    _, batches = answered(explanation.explain(Question("demo", "web01", {"zone": "a"}), Facts()), world)
+    quotas, migrations = ListKey(QUOTAS, "demo"), ListKey(MIGRATIONS, "demo", "kubevirt.io/vmi-name=web01")
+    claims = tuple(ObjectKey(CLAIMS, "demo", name) for name in ("web01-data", "web01-root", "gone"))
+    assert batches == [
+        (VMI,),
+        (NodesKey(), KubeVirtKey(), PODS, quotas, migrations),
+        claims,
+        (ObjectKey(VOLUMES, "", "pv-1"),),
+    ]
 
 
 names = st.sampled_from(["node-a1", "node-a2", "node-b1", "x"])
@@ -398,7 +397,7 @@ def shown(
     added: dict[str, str] | None = None, first: int = 0, count: int = 50, name: str = ""
 ) -> explanation.PlacementMatrix:
     question = Question("demo", "web01", added or {}, name, explanation.SERVER)
-    return explanation.matrix(question, Facts.of(facts()), first=first, count=count)
+    return from_memory(explanation.matrix(question, Facts.of(facts()), first=first, count=count))
 
 
 def test_eligible_nodes_come_first_and_cells_say_what_a_node_has() -> None:
@@ -416,7 +415,8 @@ def test_eligible_nodes_come_first_and_cells_say_what_a_node_has() -> None:
 @pytest.mark.parametrize("added", [{}, {"zone": "b"}, {"zone": "nowhere"}, {"kubernetes.io/arch": "arm64"}])
 def test_the_matrix_and_the_explanation_agree(added: dict[str, str]) -> None:
     found = shown(added)
-    answer = explanation.explain(Question("demo", "web01", added, reader=explanation.SERVER), Facts.of(facts()))
+    question = Question("demo", "web01", added, reader=explanation.SERVER)
+    answer = from_memory(explanation.explain(question, Facts.of(facts())))
     assert found.explanation == answer
     assert sorted(row.node for row in found.rows if not row.unmet) == answer.eligible.names
     lacking = {reason.text: set(reason.nodes.names) for reason in answer.reasons}
@@ -434,8 +434,8 @@ def test_volumes_are_requirements_as_in_the_explanation() -> None:
     """Those of the command: both say of every node the same, and no selector leads away from the disks."""
     world = facts(vmi(volumes=CLAIMED)) | stored("a")
     question = Question("demo", "web01", {"zone": "b"}, reader=explanation.SERVER)
-    found = explanation.matrix(question, Facts.of(world))
-    assert found.explanation == explanation.explain(question, Facts.of(world))
+    found = from_memory(explanation.matrix(question, Facts.of(world)))
+    assert found.explanation == from_memory(explanation.explain(question, Facts.of(world)))
     place = [column.origin for column in found.columns].index("volumes")
     assert {row.node for row in found.rows if row.cells[place]} == {"node-b1", "node-b2"}
     assert not any(row.unmet == 0 for row in found.rows)
@@ -447,7 +447,7 @@ def test_the_work_of_one_part_does_not_grow_with_the_cluster() -> None:
     for count in (100, 5000):
         known = Facts.of(facts(nodes=[node(f"n{number:05}", "abc"[number % 3]) for number in range(count)]))
         question = Question("demo", "web01", {"zone": "b"}, reader=explanation.SERVER)
-        assert len(known.budget.run(explanation.matrix, question, known, first=50).rows) == 50
+        assert len(known.budget.run(from_memory, explanation.matrix(question, known, first=50)).rows) == 50
         steps.append(known.budget.spent)
     assert steps[0] == steps[1] < 1000
 
@@ -455,7 +455,8 @@ def test_the_work_of_one_part_does_not_grow_with_the_cluster() -> None:
 def test_five_thousand_nodes_with_a_taint_each_have_a_few_columns() -> None:
     taints = [{"taints": [{"key": f"t{number}", "effect": "NoSchedule"}]} for number in range(5000)]
     nodes = [node(f"n{number:05}", "a") | {"spec": spec} for number, spec in enumerate(taints)]
-    found = explanation.matrix(Question("demo", "web01", {}, reader=explanation.SERVER), Facts.of(facts(nodes=nodes)))
+    question = Question("demo", "web01", {}, reader=explanation.SERVER)
+    found = from_memory(explanation.matrix(question, Facts.of(facts(nodes=nodes))))
     assert (len(found.columns), len(found.rows), found.more_columns) == (
         explanation.MAX_COLUMNS,
         50,

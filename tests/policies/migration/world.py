@@ -11,7 +11,7 @@ from tests.builders import Json, changed, known, read_node, review
 from tests.placement.samples import expression, expressions
 from tests.policies.decisions import evaluate, patched
 from webhook.admission.decision import Decision
-from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey
+from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey, from_memory
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement import machines
 from webhook.placement.index import NodeIndex
@@ -144,7 +144,7 @@ def explained(
     **options: Any,
 ) -> MigrationExplanation:
     world = {**facts(found, nodes), **(more or {})}
-    return explain(Question("demo", "web01", added or {}, **options), Facts.of(world))
+    return from_memory(explain(Question("demo", "web01", added or {}, **options), Facts.of(world)))
 
 
 CLAIMED: list[Json] = [

@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import UNAVAILABLE, VMI_UID, Json, known, launcher_pod, opted_in, review, vm, vmi
 from tests.cluster.fake_apiserver import FakeClock
+from tests.policies.decisions import always
 from tests.policies.eviction import world as evictions
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, evaluate
 from tests.server.background.conftest import DENIED, ServedApi
@@ -176,7 +177,7 @@ EVICTIONS = BY_PATH["/mutate/eviction/pods/enforce"]
 
 def said(body: Json, endpoint: Endpoint, decision: Decision | None = None, **facts: Any) -> Event | None:
     if decision is not None:
-        endpoint = msgspec.structs.replace(endpoint, handler=lambda *_: decision)
+        endpoint = msgspec.structs.replace(endpoint, handler=always(decision))
     return event_of(endpoint, evaluate(body, known(vmi(), **facts), endpoint)[0])
 
 
@@ -243,7 +244,7 @@ def test_a_refused_eviction_is_told_of_the_pod_unless_its_own_options_say_dry_ru
 def test_only_what_users_should_know_is_announced_and_only_while_that_is_on(case: RecorderCase) -> None:
     on = [True]
     announcer = EventWriter(case.api, "replica-1", lambda: on[0])
-    endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
+    endpoint = msgspec.structs.replace(VMS, handler=always(DENIED))
     verdict = evaluate(review(vm()), known(), endpoint)[0]
     announcer.on_evaluated(endpoint, verdict, 0.1)
     assert len(announcer._waiting) == 1

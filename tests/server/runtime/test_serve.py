@@ -33,6 +33,7 @@ from tests.builders import changed, installed, known, launcher_pod, review, vm, 
 from tests.cli.runner import http_server
 from tests.cli.test_serve import FILES, PODS, example, pair, serving, tls  # noqa: F401 - a fixture
 from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.policies.decisions import always
 from tests.review.memory import VMS, MemoryCluster
 from tests.server.background.conftest import DENIED, NAMESPACE_LABELS, stored
 from tests.server.background.conftest import settings as drift_settings
@@ -111,7 +112,7 @@ async def test_events_the_look_out_and_the_fidelity_check_run_until_the_end(
         options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
         async with AsyncExitStack() as ends:
             beside = await background(options, lambda: made, cluster, audit, ends)
-            endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
+            endpoint = msgspec.structs.replace(VMS, handler=always(DENIED))
             assert beside.events
             reviewer = Reviewer(cluster, lambda: made, NoAudit(), beside.events)
             await reviewer.evaluate(endpoint, msgspec.json.encode(review(vm())), 1e9)

@@ -147,14 +147,13 @@ def keys_for(vmi: Vmi, namespace: str) -> tuple[Key[Any], ...]:
     return (NodesKey(), KubeVirtKey(), *((pods,) if pods else ()))
 
 
-def keys_by_pod(vmi: Vmi, namespace: str, facts: Facts) -> tuple[Key[Any], ...]:
+async def keys_by_pod(vmi: Vmi, namespace: str, facts: Facts) -> tuple[Key[Any], ...]:
     """What the target depends on besides, which KubeVirt's configuration and the VM's present pod show.
 
     Raises:
         Unreadable: they cannot be read.
-        NotRead: they have not been read yet; for the Reviewer.
     """
-    source = _source(vmi, namespace, facts)
+    source = await _source(vmi, namespace, facts)
     return _keys_by_pod(source, vmi, namespace)
 
 
@@ -168,13 +167,13 @@ class _Source(NamedTuple):
     demand: Demand
 
 
-def _source(vmi: Vmi, namespace: str, facts: Facts) -> _Source:
-    facts.need(*keys_for(vmi, namespace))
-    nodes = read(facts, NodesKey(), "the nodes")
-    configuration = read_configuration(facts) or DEFAULTS
+async def _source(vmi: Vmi, namespace: str, facts: Facts) -> _Source:
+    await facts.prefetch(*keys_for(vmi, namespace))
+    nodes = await read(facts, NodesKey(), "the nodes")
+    configuration = await read_configuration(facts) or DEFAULTS
     assert nodes is not None
     node = nodes.get(vmi.node_name) if vmi.node_name else None
-    pod = _present_pod(vmi, namespace, facts)
+    pod = await _present_pod(vmi, namespace, facts)
     return _Source(nodes, configuration, node, pod, target_pod_demand(vmi, pod, node, configuration, nodes.reports))
 
 
@@ -191,32 +190,30 @@ def _keys_by_pod(source: _Source, vmi: Vmi, namespace: str) -> tuple[Key[Any], .
     return tuple(keys)
 
 
-def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target | None:
+async def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target | None:
     """The target of a migration of a VMI; None where there is no such VMI.
 
     Raises:
         Unreadable: something that it depends on cannot be read.
-        NotRead: facts have not been read yet; for the Reviewer.
     """
-    facts.need(*keys_of(namespace, name))
-    vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
-    return None if vmi is None else of(vmi, namespace, facts, migration)
+    await facts.prefetch(*keys_of(namespace, name))
+    vmi = await read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
+    return None if vmi is None else await of(vmi, namespace, facts, migration)
 
 
-def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target:
+async def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target:
     """The target of a migration, with the labels that it adds, of a VMI that the caller has already read.
 
     Raises:
         Unreadable: a fact that the target depends on cannot be read.
-        NotRead: a fact has not been read yet; for the Reviewer.
     """
-    source = _source(vmi, namespace, facts)
-    facts.need(*_keys_by_pod(source, vmi, namespace))
+    source = await _source(vmi, namespace, facts)
+    await facts.prefetch(*_keys_by_pod(source, vmi, namespace))
     nodes, configuration, node, pod, demand = source
-    added_before = _previously_added(pod, namespace, facts) if pod else {}
-    labels, tolerations, gaps = _plugins(vmi, pod, added_before, namespace, configuration, facts)
-    apart, apart_gaps = _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
-    by_drivers = provided_by_drivers(demand.requests, facts)
+    added_before = await _previously_added(pod, namespace, facts) if pod else {}
+    labels, tolerations, gaps = await _plugins(vmi, pod, added_before, namespace, configuration, facts)
+    apart, apart_gaps = await _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
+    by_drivers = await provided_by_drivers(demand.requests, facts)
     return Target(
         vmi,
         nodes,
@@ -250,7 +247,7 @@ def _driver_resources(requests: Iterable[str]) -> list[str]:
     return [name for name in requests if is_extended_resource(name) and not name.startswith(KUBEVIRT_DEVICES)]
 
 
-def provided_by_drivers(requests: Iterable[str], facts: Facts) -> dict[str, str]:
+async def provided_by_drivers(requests: Iterable[str], facts: Facts) -> dict[str, str]:
     """The extended resources of which a node may have more than is allocatable, from DRA, each with why, a clause.
 
     DeviceClasses choose devices by CEL expressions, which are not evaluated here. KubeVirt's own devices are its device
@@ -259,7 +256,7 @@ def provided_by_drivers(requests: Iterable[str], facts: Facts) -> dict[str, str]
     extended = _driver_resources(requests)
     if not extended:
         return {}
-    classes = facts.get(ListKey(DEVICE_CLASSES, ""))
+    classes = await facts.get(ListKey(DEVICE_CLASSES, ""))
     if isinstance(classes, Unavailable):
         why = f"which nodes offer {{}} is not known, because DeviceClasses may provide it: {classes.why}"
         return {name: why.format(name) for name in extended}
@@ -271,44 +268,37 @@ def provided_by_drivers(requests: Iterable[str], facts: Facts) -> dict[str, str]
     }
 
 
-def usage(target: Target, namespace: str, facts: Facts) -> PodUsage:
+async def usage(target: Target, namespace: str, facts: Facts) -> PodUsage:
     """What the target pod counts for in the quotas of its namespace; LimitRanges that cannot be read give nothing."""
-    ranges = facts.get(ListKey(LIMIT_RANGES, namespace))
+    ranges = await facts.get(ListKey(LIMIT_RANGES, namespace))
     return usage_of(target.pod, target.requests, () if isinstance(ranges, Unavailable) else ranges or ())
 
 
-def review_quota(target: Target, namespace: str, facts: Facts) -> QuotaReview:
+async def review_quota(target: Target, namespace: str, facts: Facts) -> QuotaReview:
     """What the quotas of a namespace say to a target pod; not known where they cannot be read.
 
     LimitRanges are read only where there is a quota.
-
-    Raises:
-        NotRead: the quotas have not been read yet; for the Reviewer.
     """
-    quotas = facts.get(ListKey(QUOTAS, namespace))
+    quotas = await facts.get(ListKey(QUOTAS, namespace))
     if isinstance(quotas, Unavailable):
         return QuotaReview(gaps=(f"whether ResourceQuotas allow the target pod is not known, because {quotas.why}",))
-    return review_quotas(quotas, usage(target, namespace, facts)) if quotas else QuotaReview()
+    return review_quotas(quotas, await usage(target, namespace, facts)) if quotas else QuotaReview()
 
 
-def runtime_class(
+async def runtime_class(
     configuration: ClusterConfig, facts: Facts
 ) -> tuple[tuple[Label, ...], tuple[Toleration, ...], list[str]]:
-    """What KubeVirt's default RuntimeClass requires of nodes, what it tolerates, and what is not known of it, clauses.
-
-    Raises:
-        NotRead: it has not been read yet; for the Reviewer.
-    """
+    """What KubeVirt's default RuntimeClass requires of nodes and tolerates, and what is not known of it, clauses."""
     name = configuration.default_runtime_class
     if not name:
         return (), (), []
-    found = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
+    found = await facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
     if isinstance(found, Unavailable):
         return (), (), [f"what RuntimeClass {quote(name)} requires of nodes is not known: {found.why}"]
     return (found.labels, found.tolerations, []) if isinstance(found, RuntimeClass) else ((), (), [])
 
 
-def _plugins(
+async def _plugins(
     vmi: Vmi,
     pod: LauncherPod | None,
     added_before: dict[str, str],
@@ -317,10 +307,10 @@ def _plugins(
     facts: Facts,
 ) -> tuple[tuple[Label, ...], tuple[Toleration, ...], list[str]]:
     """What admission plugins add. What is not readable is a gap: an account without permissions evaluates the rest."""
-    labels, tolerations, gaps = runtime_class(configuration, facts)
+    labels, tolerations, gaps = await runtime_class(configuration, facts)
     left = unexplained_labels(pod, vmi, configuration, added_before, labels) if pod else {}
     if left:
-        place = facts.get(NamespaceKey(namespace))
+        place = await facts.get(NamespaceKey(namespace))
         annotation = place.meta.annotation(NODE_SELECTOR_ANNOTATION) if isinstance(place, Namespace) else None
         of_namespace = namespace_labels(annotation, left)
         labels += of_namespace
@@ -337,7 +327,7 @@ def _pods_key(vmi: Vmi, namespace: str) -> ListKey[LauncherPod] | None:
     return ListKey(LAUNCHER_PODS, namespace, f"{_CREATED_BY}={vmi.meta.uid}")
 
 
-def _present_pod(vmi: Vmi, namespace: str, facts: Facts) -> LauncherPod | None:
+async def _present_pod(vmi: Vmi, namespace: str, facts: Facts) -> LauncherPod | None:
     """The pod that the VM runs in: of its pods the last one made on its node, of those that have not ended.
 
     Any user can label a pod; the VM's own have it as their controller (KubeVirt, controller.CurrentVMIPod).
@@ -345,7 +335,7 @@ def _present_pod(vmi: Vmi, namespace: str, facts: Facts) -> LauncherPod | None:
     key = _pods_key(vmi, namespace)
     if key is None:
         return None
-    pods = read(facts, key, "the VM's pods") or ()
+    pods = await read(facts, key, "the VM's pods") or ()
     own = [
         pod
         for pod in pods
@@ -363,12 +353,12 @@ def _previous_migration(pod: LauncherPod, namespace: str) -> ObjectKey[Migration
     return ObjectKey(MIGRATIONS, namespace, name) if name else None
 
 
-def _previously_added(pod: LauncherPod, namespace: str, facts: Facts) -> dict[str, str]:
+async def _previously_added(pod: LauncherPod, namespace: str, facts: Facts) -> dict[str, str]:
     """What the migration had added by which the present pod was made; all that it may have where it is gone."""
     key = _previous_migration(pod, namespace)
     if key is None:
         return {}
-    migration = read(facts, key, f"the migration {key.name}")
+    migration = await read(facts, key, f"the migration {key.name}")
     if migration is None or migration.meta.uid != pod.meta.label(JOB_UID):
         # KubeVirt keeps five of a VM's. A wish that was for once must not be taken for a requirement of KubeVirt's.
         return pod.node_selector
@@ -390,7 +380,7 @@ def _pods_with(reservation: str, namespace: str) -> ListKey[LauncherPod]:
 _APART: Final = "KubeVirt keeps VMs with the same persistent reservation on different nodes"
 
 
-def _keep_apart(
+async def _keep_apart(
     vmi: Vmi, pod: LauncherPod | None, namespace: str, nodes: NodeIndex, configuration: ClusterConfig, facts: Facts
 ) -> tuple[tuple[Label, ...], list[str]]:
     """What the VM's reservations, which its pod shows, require of nodes, and what is not known of it.
@@ -405,8 +395,7 @@ def _keep_apart(
     gaps, hosts = [], set()
     if len(reservations) == MOST_RESERVATIONS:
         gaps.append(f"{_APART}, of which at most {MOST_RESERVATIONS} are evaluated here")
-    for reservation in reservations:
-        others = facts.get(_pods_with(reservation, namespace))
+    for others in await facts.all(*(_pods_with(reservation, namespace) for reservation in reservations)):
         if isinstance(others, Unavailable):
             gaps.append(f"{_APART}, and the pods of these cannot be read: {others.why}")
             continue

@@ -30,38 +30,38 @@ class Unreadable(Exception):  # noqa: N818 - a state of affairs
         self.why = why
 
 
-def read(facts: Facts, key: Key[T], noun: str) -> T | None:
+async def read(facts: Facts, key: Key[T], noun: str) -> T | None:
     """The fact, for the clause of an error a ``noun`` phrase; None where the API server said 404.
 
     Raises:
         Unreadable: it could not be read.
-        NotRead: it has not been read yet; for the Reviewer.
     """
-    fact = facts.get(key)
+    fact = await facts.get(key)
+    return require(fact, noun)
+
+
+def require(fact: T | None | Unavailable, noun: str) -> T | None:
+    """A fact that has been read, as `read` returns it.
+
+    Raises:
+        Unreadable: it could not be read.
+    """
     if isinstance(fact, Unavailable):
-        raise _unreadable(noun, fact)
+        raise Unreadable(f"{noun} cannot be read: {fact.why}")
     return fact
 
 
-def read_configuration(facts: Facts) -> ClusterConfig | None:
+async def read_configuration(facts: Facts) -> ClusterConfig | None:
     """KubeVirt's configuration; None where the cluster has no KubeVirt.
 
     Raises:
         Unreadable: the KubeVirt object could not be read, or its configuration is invalid.
-        NotRead: it has not been read yet; for the Reviewer.
     """
-    install = read(facts, KubeVirtKey(), _CONFIGURATION)
-    configuration = install.configuration if install else None
-    if isinstance(configuration, Unavailable):
-        raise _unreadable(_CONFIGURATION, configuration)
-    return configuration
+    install = await read(facts, KubeVirtKey(), _CONFIGURATION)
+    return require(install.configuration if install else None, _CONFIGURATION)
 
 
-def _unreadable(noun: str, fact: Unavailable) -> Unreadable:
-    return Unreadable(f"{noun} cannot be read: {fact.why}")
-
-
-def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> bool | None:
+async def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> bool | None:
     """Whether a request comes from one of KubeVirt's accounts; None where the cluster has no KubeVirt.
 
     The name is the service account's, for example ``kubevirt-controller``; the namespace is where KubeVirt runs, or
@@ -72,7 +72,7 @@ def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> boo
     """
     if namespace:
         return user.username == account(namespace, name)
-    install = read(facts, KubeVirtKey(), "where KubeVirt runs")
+    install = await read(facts, KubeVirtKey(), "where KubeVirt runs")
     if install is None or not install.namespaces:
         return None
     place, _, account_name = user.username.removeprefix(ACCOUNTS).partition(":")

@@ -17,7 +17,7 @@ from webhook.facts import Facts, ListKey, ObjectKey
 from webhook.k8s.types.selectors import IN, NAME_FIELD, Expression, Term
 from webhook.placement.machines import CLAIMS, STATE_PREFIX, STORAGE_CLASSES, VOLUMES, Claim, StorageClass, Vmi
 from webhook.placement.requirements import Origin, Reachable
-from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.common.required_facts import Unreadable, require
 from webhook.text import pluralize
 
 # Of one VM, whose owner writes the list: the server reads them for anyone who looks at the page.
@@ -49,19 +49,15 @@ class NewClaim(NamedTuple):
     storage_class: str
 
 
-def review_volumes_of_running(vmi: Vmi, namespace: str, facts: Facts) -> VolumeRequirements:
-    """What the volumes of a VM that migrates require of its target: they are bound, since it runs with them.
-
-    Raises:
-        NotRead: a fact has not been read yet.
-    """
+async def review_volumes_of_running(vmi: Vmi, namespace: str, facts: Facts) -> VolumeRequirements:
+    """What the volumes of a VM that migrates require of its target: they are bound, since it runs with them."""
     claims, gaps = _claims_of_running(vmi), []
     if (state := vmi.state_volume) and state.name not in claims:
         gaps.append("for the VM's persistent state, KubeVirt makes a new volume: where, is not evaluated here")
-    return _review(_Review(vmi, namespace, facts, claims), gaps)
+    return await _review(_Review(vmi, namespace, facts, claims), gaps)
 
 
-def review_volumes_of_starting(
+async def review_volumes_of_starting(
     vmi: Vmi, namespace: str, facts: Facts, made: Mapping[str, NewClaim]
 ) -> VolumeRequirements:
     """What the volumes of a VM require of the node on which it starts.
@@ -71,14 +67,11 @@ def review_volumes_of_starting(
         namespace: its namespace.
         facts: what is known of claims, PersistentVolumes and StorageClasses.
         made: the claims that the VM's ``dataVolumeTemplates`` make, by name.
-
-    Raises:
-        NotRead: a fact has not been read yet.
     """
     claims, gaps = _claims_of(vmi), []
     if vmi.domain.has_state:
         name = vmi.meta.name or ""
-        states = facts.get(ListKey(CLAIMS, namespace, f"{STATE_PREFIX}={name}"))
+        states = await facts.get(ListKey(CLAIMS, namespace, f"{STATE_PREFIX}={name}"))
         if isinstance(states, Unavailable):
             gaps.append(f"which nodes reach the VM's persistent state is not known: {states.why}")
         elif current := next((each for each in states or () if not each.meta.deletion_timestamp), None):
@@ -87,7 +80,7 @@ def review_volumes_of_starting(
             # So KubeVirt named it before it wrote the label; where there is none, it makes one.
             made = {f"{STATE_PREFIX}-{name}": NewClaim(""), **made}
             claims[STATE_PREFIX] = f"{STATE_PREFIX}-{name}"
-    return _review(_Review(vmi, namespace, facts, claims, made, starts=True), gaps)
+    return await _review(_Review(vmi, namespace, facts, claims, made, starts=True), gaps)
 
 
 def has_claims(vmi: Vmi) -> bool:
@@ -128,7 +121,7 @@ class _Review(NamedTuple):
     starts: bool = False
 
 
-def _review(review: _Review, gaps: list[str]) -> VolumeRequirements:
+async def _review(review: _Review, gaps: list[str]) -> VolumeRequirements:
     if not review.claims:
         return VolumeRequirements(gaps=tuple(gaps))
     if (more := len(review.claims) - MAX_CLAIMS) > 0:
@@ -137,10 +130,10 @@ def _review(review: _Review, gaps: list[str]) -> VolumeRequirements:
         review = review._replace(claims=dict(islice(review.claims.items(), MAX_CLAIMS)))
     required: list[Reachable] = []
     try:
-        bound, unbound = _read_claims(review)
+        bound, unbound = await _read_claims(review)
         gaps += _used_by_others(review, {**bound, **unbound})
-        required += _bound(review, bound, gaps)
-        required += _unbound(review, unbound, gaps)
+        required += await _bound(review, bound, gaps)
+        required += await _unbound(review, unbound, gaps)
     except Unreadable as error:
         gaps.append(f"which nodes reach the VM's volumes is not known: {error.why}")
     attached = review.vmi.attached_volumes
@@ -151,11 +144,11 @@ def _review(review: _Review, gaps: list[str]) -> VolumeRequirements:
     )
 
 
-def _read_claims(review: _Review) -> tuple[dict[str, Claim], dict[str, Claim | None]]:
+async def _read_claims(review: _Review) -> tuple[dict[str, Claim], dict[str, Claim | None]]:
     """The claims that are bound, by volume, and the others; None: there is no such claim yet."""
     keys = {volume: ObjectKey(CLAIMS, review.namespace, claim) for volume, claim in review.claims.items()}
-    review.facts.need(*keys.values())
-    claims = {volume: read(review.facts, key, f"PersistentVolumeClaim {key.name}") for volume, key in keys.items()}
+    found = zip(keys.items(), await review.facts.all(*keys.values()), strict=True)
+    claims = {volume: require(claim, f"PersistentVolumeClaim {key.name}") for (volume, key), claim in found}
     bound = {volume: claim for volume, claim in claims.items() if claim and claim.volume}
     return bound, {volume: claim for volume, claim in claims.items() if volume not in bound}
 
@@ -173,27 +166,27 @@ def _used_by_others(review: _Review, claims: Mapping[str, Claim | None]) -> Iter
         )
 
 
-def _bound(review: _Review, claims: Mapping[str, Claim], gaps: list[str]) -> Iterator[Reachable]:
+async def _bound(review: _Review, claims: Mapping[str, Claim], gaps: list[str]) -> list[Reachable]:
     keys = {volume: ObjectKey(VOLUMES, "", claim.volume) for volume, claim in claims.items()}
-    review.facts.need(*keys.values())
-    gone = []
-    for volume, key in keys.items():
-        persistent = read(review.facts, key, f"PersistentVolume {key.name}")
+    required, gone = [], []
+    for (volume, key), found in zip(keys.items(), await review.facts.all(*keys.values()), strict=True):
+        persistent = require(found, f"PersistentVolume {key.name}")
         if persistent is None or claims[volume].is_lost:
             gone.append(volume)
         elif persistent.terms:
-            yield Reachable(Origin.VOLUMES, persistent.terms, volume)
+            required.append(Reachable(Origin.VOLUMES, persistent.terms, volume))
     if gone:
         gaps.append(f"no node reaches {_listed(gone)}, whose PersistentVolumes do not exist")
+    return required
 
 
-def _unbound(review: _Review, claims: Mapping[str, Claim | None], gaps: list[str]) -> Iterator[Reachable]:
+async def _unbound(review: _Review, claims: Mapping[str, Claim | None], gaps: list[str]) -> list[Reachable]:
     """What claims require that are bound to no PersistentVolume yet."""
     if not claims:
-        return
+        return []
     if not review.starts:
         gaps.append(f"which nodes reach {_listed(claims)} is not known: bound to no PersistentVolume")
-        return
+        return []
     missing = [volume for volume, claim in claims.items() if not claim and review.claims[volume] not in review.made]
     if missing:
         names = ", ".join(quote(review.claims[volume]) for volume in missing[:_FEW])
@@ -203,13 +196,16 @@ def _unbound(review: _Review, claims: Mapping[str, Claim | None], gaps: list[str
         )
     known = {volume: claim for volume, claim in claims.items() if volume not in missing}
     if not known:
-        return
-    classes = review.facts.get(ListKey(STORAGE_CLASSES, ""))
+        return []
+    classes = await review.facts.get(ListKey(STORAGE_CLASSES, ""))
     if isinstance(classes, Unavailable):
         gaps.append(f"for which nodes {_listed(known)} can be provisioned is not known: {classes.why}")
-        return
-    for volume, claim in known.items():
-        yield from _provisioned(review, volume, claim, classes or (), gaps)
+        return []
+    return [
+        reachable
+        for volume, claim in known.items()
+        for reachable in _provisioned(review, volume, claim, classes or (), gaps)
+    ]
 
 
 def _provisioned(

@@ -54,7 +54,7 @@ _WHY: Final = "reason"
 _MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
 
 
-def evaluate_eviction(
+async def evaluate_eviction(
     eviction: Eviction, request: Request[Eviction], facts: Facts, settings: EvictionSettings
 ) -> Decision:
     """Deny an eviction that could only fail or comes too soon; what virt-api answers better is left to it.
@@ -69,21 +69,21 @@ def evaluate_eviction(
         return skip(reasons.other_requester(settings.requesters))
     namespace = request.namespace or ""
     try:
-        if is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
+        if await is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
             return skip(reasons.by_kubevirt)
-        vmi = _present_vm(request.name or "", namespace, facts, settings)
+        vmi = await _present_vm(request.name or "", namespace, facts, settings)
         if isinstance(vmi, Decision):
             return vmi
-        decision = _by_strategy(vmi, namespace, facts) or _evaluate(vmi, namespace, facts, settings)
+        decision = await _by_strategy(vmi, namespace, facts) or await _evaluate(vmi, namespace, facts, settings)
     except Unreadable as error:
         return skip(common.lookup_failed("the eviction was not evaluated", error.why), warn=True)
     about = {"vmi": vmi.meta.name or "", "requester": requester, "why": eviction.meta.annotation(_WHY) or ""}
     return replace(decision, details={**about, **decision.details})
 
 
-def _present_vm(name: str, namespace: str, facts: Facts, settings: EvictionSettings) -> Vmi | Decision:
+async def _present_vm(name: str, namespace: str, facts: Facts, settings: EvictionSettings) -> Vmi | Decision:
     """The VMI that runs in a pod, or what becomes of an eviction that could move none."""
-    pod = read(facts, ObjectKey(LAUNCHER_PODS, namespace, name), f"the pod {name}")
+    pod = await read(facts, ObjectKey(LAUNCHER_PODS, namespace, name), f"the pod {name}")
     if pod is None:
         return skip(reasons.pod_not_found(name))
     if pod.phase in ("Succeeded", "Failed"):
@@ -93,7 +93,7 @@ def _present_vm(name: str, namespace: str, facts: Facts, settings: EvictionSetti
         busy = _transfer(pod, facts.now, settings)
         return _deny(busy) if busy else skip(owner)
     vmi_name = owner.name or ""
-    vmi = read(facts, ObjectKey(VMIS, namespace, vmi_name), f"VirtualMachineInstance {namespace}/{vmi_name}")
+    vmi = await read(facts, ObjectKey(VMIS, namespace, vmi_name), f"VirtualMachineInstance {namespace}/{vmi_name}")
     if vmi is None:
         return skip(common.vmi_not_found(namespace, vmi_name))
     if vmi.meta.uid != owner.uid:
@@ -116,11 +116,11 @@ def _transfer(pod: LauncherPod, now: float, settings: EvictionSettings) -> Reaso
     return reasons.transfer(transfer.what, seconds, ago) if transfer and ago < seconds else None
 
 
-def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
+async def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
     """The answer where the eviction leads to no migration by KubeVirt, or to one that is under way."""
     strategy = vmi.spec.eviction_strategy if vmi.spec else None
     if strategy is None:
-        configuration = read_configuration(facts)
+        configuration = await read_configuration(facts)
         if configuration is None:
             return skip(reasons.no_configuration)
         strategy = configuration.eviction_strategy
@@ -140,48 +140,49 @@ def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
     return None
 
 
-def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) -> Decision:
+async def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) -> Decision:
     """The answer where KubeVirt would migrate the VM."""
     name = vmi.meta.name or ""
     if problem := migration_targets.name_problem(name):
         return _deny(reasons.name_too_long(problem))
     key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
-    facts.need(key, NodesKey(), KubeVirtKey())
-    migrations = read(facts, key, "the VM's migrations") or ()
+    await facts.prefetch(key, NodesKey(), KubeVirtKey())
+    migrations = await read(facts, key, "the VM's migrations") or ()
     own = [each for each in migrations if each.meta.namespace == namespace and each.vmi_name == name]
     if any(migration.is_unfinished for migration in own):
         return skip(reasons.already_evacuating(f"{namespace}/{name}"))
     if forbidden := blackout(settings.blackouts, facts.now):
         return _deny(forbidden)
     # What a drain or a shutdown moves in a moment is not paced; drains are not, either.
-    nodes = facts.get(NodesKey())
+    nodes = await facts.get(NodesKey())
     node = nodes.get(vmi.node_name) if isinstance(nodes, NodeIndex) else None
     is_leaving = node is not None and node.is_being_emptied
     if not is_leaving and (too_soon := cool_down(own, facts.now, settings)):
         return _deny(too_soon)
-    configuration = read_configuration(facts) or DEFAULTS
+    configuration = await read_configuration(facts) or DEFAULTS
     if problem := migration_targets.state_problem(vmi, configuration.release):
         return _deny(reasons.name_too_long(problem))
     if terms := migration_targets.holding_back(vmi, configuration):
         return _deny(reasons.held_back(" and ".join(terms)))
-    capped, doubt = (None, None) if is_leaving else _reached_cap(namespace, facts, settings)
-    return _deny(capped) if capped else _add_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
+    capped, doubt = (None, None) if is_leaving else await _reached_cap(namespace, facts, settings)
+    return _deny(capped) if capped else _add_doubt(await _evaluate_placement(vmi, namespace, facts), doubt)
 
 
-def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
+async def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM, and by the quotas that could deny its target pod."""
     quotas = ListKey(QUOTAS, namespace)
-    facts.need(*migration_targets.keys_for(vmi, namespace), quotas)
-    limits = (ListKey(LIMIT_RANGES, namespace),) if isinstance(answer := facts.get(quotas), tuple) and answer else ()
-    facts.need(*migration_targets.keys_by_pod(vmi, namespace, facts), *limits)
-    target = migration_targets.of(vmi, namespace, facts)
+    await facts.prefetch(*migration_targets.keys_for(vmi, namespace), quotas)
+    found = await facts.get(quotas)
+    limits = (ListKey(LIMIT_RANGES, namespace),) if isinstance(found, tuple) and found else ()
+    await facts.prefetch(*await migration_targets.keys_by_pod(vmi, namespace, facts), *limits)
+    target = await migration_targets.of(vmi, namespace, facts)
     if problem := migration_targets.cpu_problem(vmi, target.pod, target.nodes.get(vmi.node_name)):
         return _deny(common.host_cpu_unknown(problem))
     staying = (*target.requirements, Staying(Origin.DEPARTURE))
     eligibility = replace(target, requirements=staying).review()
     if not eligibility.count:
         return replace(_deny(no_node(eligibility)), details=details(eligibility))
-    quota = migration_targets.review_quota(target, namespace, facts)
+    quota = await migration_targets.review_quota(target, namespace, facts)
     if quota.problem:
         return _deny(reasons.quota(quota.problem))
     count = eligibility.count
@@ -189,38 +190,38 @@ def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     return _add_doubt(allowed, reasons.quota_not_known(quota.gaps[0]) if quota.gaps else None)
 
 
-def _reached_cap(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[Reason | None, Reason | None]:
+async def _reached_cap(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[Reason | None, Reason | None]:
     """Which cap is reached, None where none is, and why the cluster's could not be looked at.
 
     No VMI is read where no more evacuations are claimed than the caps allow.
     """
     if not settings.max_per_namespace and not settings.max_per_cluster:
         return None, None
-    settings = _visible_caps(settings, facts)
+    settings = await _visible_caps(settings, facts)
     caps = [cap for cap in (settings.max_per_namespace, settings.max_per_cluster) if cap]
     unfinished: tuple[Migration, ...] | Unavailable | None = None
     doubt = None
     if settings.max_per_cluster:
-        unfinished = facts.get(ListKey(UNFINISHED, ""))
+        unfinished = await facts.get(ListKey(UNFINISHED, ""))
         if isinstance(unfinished, Unavailable):
             # Any tenant's migrations may be too large for a list. What can still be evaluated is.
             doubt = reasons.cap_not_applied(unfinished.why)
             settings = settings.model_copy(update={"max_per_cluster": 0})
     if not settings.max_per_cluster and settings.max_per_namespace:
-        unfinished = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations")
+        unfinished = await read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations")
     claimed = () if isinstance(unfinished, Unavailable) else claimed_evacuations(unfinished or ())
     if len(claimed) < min(caps):
         return None, doubt
-    return too_many(count_evacuations(claimed, max(caps), facts), namespace, settings), doubt
+    return too_many(await count_evacuations(claimed, max(caps), facts), namespace, settings), doubt
 
 
-def _visible_caps(settings: EvictionSettings, facts: Facts) -> EvictionSettings:
+async def _visible_caps(settings: EvictionSettings, facts: Facts) -> EvictionSettings:
     """The caps as far as migrations show how many VMs are being evacuated.
 
     Without a queue of migrations, up to 1.8, KubeVirt creates no more of them than run at the same time. A VM that it
     is to evacuate beyond that has none yet, so a larger cap would never be reached.
     """
-    configuration = read_configuration(facts) or DEFAULTS
+    configuration = await read_configuration(facts) or DEFAULTS
     if configuration.is_gate_open(MIGRATION_QUEUE):
         return settings
     visible = max(1, configuration.parallel_migrations)
@@ -317,21 +318,16 @@ def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
     return tuple(dict.fromkeys((namespace, name) for _, _, namespace, name in turns))
 
 
-def count_evacuations(places: Sequence[Place], cap: int, facts: Facts) -> Mapping[str, int]:
+async def count_evacuations(places: Sequence[Place], cap: int, facts: Facts) -> Mapping[str, int]:
     """How many of these VMs are being evacuated, by namespace.
 
     A VMI that is gone or cannot be read is not counted: its owner may have made it unreadable. No more VMIs are read
     than it takes to find the larger cap, ``cap``, reached among as many forged ones.
-
-    Raises:
-        NotRead: the VMIs have not been read yet; for the Reviewer.
     """
     most = _READ_AT_LEAST + 2 * cap
     keys: list[ObjectKey[Evacuee]] = [ObjectKey(EVACUEES, namespace, name) for namespace, name in places[:most]]
-    facts.need(*keys)
     evacuated: Counter[str] = Counter()
-    for key in keys:
-        vmi = facts.get(key)
+    for key, vmi in zip(keys, await facts.all(*keys), strict=True):
         if isinstance(vmi, Evacuee) and vmi.is_evacuated:
             evacuated[key.namespace] += 1
     return evacuated

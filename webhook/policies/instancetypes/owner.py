@@ -7,7 +7,7 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from webhook.kubevirt.instancetype import find, preferences, revisions
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.rejection import Crash, Rejection
 from webhook.kubevirt.resources import REVISIONS
+from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.types.core import MATCHER
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
@@ -80,14 +81,14 @@ def _kind(matcher: Matcher, vm_matcher: Json) -> object:
         return kind
 
 
-def preset_size(metadata: Any, lookups: Lookups, warnings: list[Reason]) -> str | None:
+async def preset_size(metadata: Any, lookups: Lookups, warnings: list[Reason]) -> str | None:
     """A clause about the preset that gives a VMI its size; None if none does.
 
     Presets are rare, so an unreadable one becomes a warning, and does not keep the default away. The metadata is that
     of the VMI, or of its VM's template, as plain JSON.
     """
     try:
-        sizing = lookups.sizing_preset(metadata)
+        sizing = await lookups.sizing_preset(metadata)
     except Unreadable as error:
         warnings.append(reasons.preset_unknown(error.why))
         return None
@@ -135,46 +136,41 @@ def _format_allow_list(settings: InstancetypeSettings) -> str:
     return shorten(", ".join(settings.allowed or ()) or "none", _LISTED)
 
 
-def reason_forbidden(vm: Json, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
+async def reason_forbidden(vm: Json, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
     """The sentence about the instancetype that a decoded VM names, or has pinned, and may not; None if it may.
 
     Raises:
         Unreadable: an object that the answer depends on cannot be read now.
     """
-    if settings.allowed is None:
-        return None
-    for reference in _instancetypes(vm, lookups):
-        if reference is None:
-            # What is there but not KubeVirt's gets the same answer as what is absent, or may come later.
-            name = vm["spec"][INSTANCETYPE_MATCHER.field]["revisionName"]
-            return reasons.not_captured(name, lookups.namespace, _format_allow_list(settings))
-        if not is_allowed(INSTANCETYPE_MATCHER, reference, settings):
-            return not_allowed(reference, lookups.namespace, settings)
-    return None
-
-
-def _instancetypes(vm: Json, lookups: Lookups) -> Iterator[find.SpecReference | None]:
-    """What the VM names, and what the revision that it pins was captured from: KubeVirt does not compare the two.
-
-    None stands for a revision that says no such thing: KubeVirt takes any that it can decode, from any user.
-    """
     vm_matcher = vm["spec"].get(INSTANCETYPE_MATCHER.field)
-    if not vm_matcher:
-        return
+    if settings.allowed is None or not vm_matcher:
+        return None
     if vm_matcher.get("name"):
         # An unknown kind names nothing; a revision beside it counts all the same.
         with suppress(Rejection):
-            yield find.of_matcher(INSTANCETYPE_MATCHER, vm_matcher)
-    if "revisionName" in vm_matcher:
-        # The list must hold: a revision can be replaced by another one of its name.
-        stored = lookups.fresh().get("ControllerRevision", lookups.namespace, vm_matcher["revisionName"])
-        if stored is None:
-            yield None
-            return
+            if why := _reason_forbidden(find.of_matcher(INSTANCETYPE_MATCHER, vm_matcher), lookups, settings):
+                return why
+    if "revisionName" not in vm_matcher:
+        return None
+    # KubeVirt does not compare the two. The list must hold: a revision can be replaced by another one of its name.
+    stored = await lookups.fresh().read_one(REVISIONS.kind, vm_matcher["revisionName"])
+    if stored is None:
+        # KubeVirt takes any revision that it can decode, from any user. What is there but not KubeVirt's gets the same
+        # answer as what is absent, or may come later.
+        return reasons.not_captured(vm_matcher["revisionName"], lookups.namespace, _format_allow_list(settings))
+    rules = (await lookups.configuration()).rules
+    try:
+        payload = revisions.payload(stored, INSTANCETYPE_MATCHER.shape(rules), rules)
+    except Rejection:
         # An odd one holds nothing that could run; KubeVirt says so when the VM is started.
-        with suppress(Rejection):
-            payload = revisions.payload(stored, INSTANCETYPE_MATCHER.shape(lookups.rules), lookups.rules)
-            yield find.SpecReference(payload["kind"], revisions.label(stored) or payload["metadata"].get("name", ""))
+        return None
+    name = revisions.label(stored) or payload["metadata"].get("name", "")
+    return _reason_forbidden(find.SpecReference(payload["kind"], name), lookups, settings)
+
+
+def _reason_forbidden(reference: find.SpecReference, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
+    is_on_list = is_allowed(INSTANCETYPE_MATCHER, reference, settings)
+    return None if is_on_list else not_allowed(reference, lookups.namespace, settings)
 
 
 def default(matcher: Matcher, settings: InstancetypeSettings) -> str:
@@ -271,71 +267,28 @@ def with_defaults(vm: Json, defaults: Sequence[Default]) -> Json:
     return {**vm, "spec": vm["spec"] | matchers}
 
 
-def expect_named(vm: Json, lookups: Lookups) -> None:
-    """Declare what KubeVirt looks up of what a VM, as `share_vm` returns it, names.
-
-    Raises:
-        NotRead: it has not been read yet; for the Reviewer.
-        Unreadable, InputError: the revision of an object that the VM has named cannot be read.
-    """
-    lookups.expect(named_references(vm))
-    lookups.expect(_renamed_references(vm, lookups))
-
-
-def named_references(vm: Json) -> Iterator[find.SpecReference]:
-    """What a VM names, as KubeVirt looks it up first: a revision where the VM has pinned one."""
-    for matcher in MATCHERS:
-        vm_matcher = vm["spec"].get(matcher.field)
-        if not vm_matcher:
-            continue
-        if revision := vm_matcher.get("revisionName") or matcher.captured_name(vm):
-            yield find.SpecReference(REVISIONS.kind, revision)
-        else:
-            yield from _live_reference(matcher, vm_matcher)
-
-
-def _renamed_references(vm: Json, lookups: Lookups) -> Iterator[find.SpecReference]:
-    """The live objects that count because the revision in the VM's status was captured from another one."""
-    for matcher in MATCHERS:
-        vm_matcher, captured = vm["spec"].get(matcher.field), matcher.captured_name(vm)
-        name = vm_matcher.get("name") if vm_matcher else None
-        if not name or not captured or "revisionName" in vm_matcher:
-            continue
-        stored = lookups.get(REVISIONS.kind, lookups.namespace, captured)
-        if stored is not None and revisions.label(stored) != name:
-            yield from _live_reference(matcher, vm_matcher)
-
-
-def _live_reference(matcher: Matcher, vm_matcher: Json) -> Iterator[find.SpecReference]:
-    """The object that a matcher names; none where it is still to be inferred, or its kind is unknown."""
-    if vm_matcher.get("name"):
-        with suppress(Rejection):
-            yield find.of_matcher(matcher, vm_matcher)
-
-
-def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit:
+async def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit:
     """Both defaults if KubeVirt would accept them, else the instancetype alone, else the preference alone.
 
     The VM is as `share_vm` returns it; it lacks the defaults, of which the instancetype comes first.
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.
-        NotRead: what it names has not been read yet; for the Reviewer.
     """
     if defaults or vm["spec"].get(PREFERENCE_MATCHER.field):
-        expect_named(with_defaults(vm, defaults), lookups)
+        await lookups.read_named(with_defaults(vm, defaults))
     attempts: list[Sequence[Default]] = [defaults, *([default] for default in defaults if len(defaults) > 1)]
     why_not = ""
     for attempt in attempts if defaults else ():
-        rejection = find_rejection(with_defaults(vm, attempt), attempt, lookups)
+        rejection = await find_rejection(with_defaults(vm, attempt), attempt, lookups)
         if rejection is None:
             return Fit(attempt, why_not)
         why_not = why_not or rejection.what
-    rejection = find_rejection(vm, (), lookups) if vm["spec"].get(PREFERENCE_MATCHER.field) else None
+    rejection = await find_rejection(vm, (), lookups) if vm["spec"].get(PREFERENCE_MATCHER.field) else None
     return Fit((), why_not, rejection if isinstance(rejection, Crash) else None)
 
 
-def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Rejection | None:
+async def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Rejection | None:
     """What KubeVirt's webhooks would have against a VM, as far as it can be known without inferring; None: nothing.
 
     The VM is as `share_vm` returns it, with the defaults ``added`` among its matchers.
@@ -350,17 +303,18 @@ def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Reje
     inferred = [matcher.field for matcher, value in matchers.items() if value and value.get("inferFromVolume")]
     if inferred and not added:
         return None
+    await lookups.read_named(vm)
+    configuration = await lookups.configuration()
     # What KubeVirt will find is not known here.
     if INSTANCETYPE_MATCHER.field in inferred:
         # Only a preference that asks for nothing goes with anything.
-        if not _is_demanding(vm, lookups):
+        if not _is_demanding(vm, lookups, configuration.rules):
             return None
         return Rejection(reasons.inferred_conflict)
     if inferred:
         # Whatever a preference asks for, a VM without any size offers less of it than one with an instancetype.
         vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
     lookups.passed_over = False
-    configuration = lookups.configuration
     find_spec = webhooks.remember_specs(lookups.get, configuration.rules)
     rejection = webhooks.find_denial(vm, lookups.get, configuration, find_spec)
     if rejection is not None:
@@ -371,17 +325,17 @@ def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Reje
     return None
 
 
-def preference_of(vm: Json, lookups: Lookups) -> Json:
-    """The spec of the preference that a VM names; empty where there is none."""
+def preference_of(vm: Json, lookups: Lookups, rules: Rules) -> Json:
+    """The spec of the preference that a VM names, which has been read; empty where there is none."""
     try:
-        return PREFERENCE_MATCHER.find_spec(vm, lookups.get, lookups.rules) or {}
+        return PREFERENCE_MATCHER.find_spec(vm, lookups.get, rules) or {}
     except Rejection:
         return {}
 
 
-def _is_demanding(vm: Json, lookups: Lookups) -> bool:
+def _is_demanding(vm: Json, lookups: Lookups, rules: Rules) -> bool:
     """Whether a preference fits some instancetypes only: by requirements, by a spread, or by CPU features."""
-    preference = preference_of(vm, lookups)
+    preference = preference_of(vm, lookups, rules)
     spreads = preferences.preferred_topology(preference) == preferences.SPREAD
     return spreads or "requirements" in preference or "preferredCPUFeatures" in preference.get("cpu", {})
 

@@ -88,7 +88,7 @@ class _Update(msgspec.Struct, frozen=True):
         return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
 
 
-def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: Findings) -> Decision:
+async def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: Findings) -> Decision:
     """What becomes of defaults in an update. ``old`` is the stored VM; None where the request lacks it.
 
     Raises:
@@ -98,13 +98,13 @@ def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: Findin
         return skip(reasons.spec_unchanged)
     lookups, stored_manifests = findings.lookups, Manifests(old)
     # Without KubeVirt's configuration nothing of an update is decided.
-    update = _Update(vm, old, Manifests(vm), lookups.rules, findings, [])
+    update = _Update(vm, old, Manifests(vm), (await lookups.configuration()).rules, findings, [])
     for matcher in MATCHERS:
-        update.slots.append(_slot(matcher, update, owner.default_of(matcher, old, stored_manifests)))
+        update.slots.append(await _slot(matcher, update, owner.default_of(matcher, old, stored_manifests)))
     outgrown = _outgrown_defaults(update)
     carried, put_back = _preserved_defaults(update), []
     try:
-        fit, unfit = _fit(update, outgrown, carried)
+        fit, unfit = await _fit(update, outgrown, carried)
         if fit.crash:
             return owner.deny_crash(fit.crash)
         outgrown |= unfit
@@ -125,7 +125,7 @@ def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: Findin
         findings.reasons.insert(0, reasons.defaults_preserved(injected_values.items()))
     if _has_lost_its_size(update, outgrown, put_back):
         metadata = owner.template_metadata(vm)
-        if owner.preset_size(metadata, lookups, findings.warnings) is None:
+        if await owner.preset_size(metadata, lookups, findings.warnings) is None:
             findings.note(reasons.size_removed, warn=True)
     if not findings.reasons:
         findings.note(reasons.defaults_kept if update.kept_defaults else reasons.nothing_to_preserve)
@@ -141,7 +141,7 @@ def _changes(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequenc
     return changes + [change for default in put_back for change in default.changes(reasons.DEFAULTS_PRESERVED)]
 
 
-def _fit(
+async def _fit(
     update: _Update, outgrown: Mapping[Matcher, str], carried: Sequence[Default]
 ) -> tuple[owner.Fit, dict[Matcher, str]]:
     """Which defaults fit the VM as it is to be, and why those that stand in it do not any more.
@@ -154,17 +154,17 @@ def _fit(
     standing = update.kept_defaults if any(now.get(field) != before.get(field) for field in _DECISIVE) else []
     evaluated = [default for default in standing if default.matcher not in outgrown]
     tried = sorted([*evaluated, *carried], key=lambda default: MATCHERS.index(default.matcher))
-    fit = owner.fit_defaults(update.read(standing), tried, update.findings.lookups)
+    fit = await owner.fit_defaults(update.read(standing), tried, update.findings.lookups)
     unfit = {default.matcher: fit.why_not for default in evaluated if default not in fit.chosen}
     if unfit:
         stored = update.share(update.old, before)
-        if owner.find_rejection(stored, update.kept_defaults, update.findings.lookups) is not None:
+        if await owner.find_rejection(stored, update.kept_defaults, update.findings.lookups) is not None:
             # It didn't fit before either, so that is not the owner's doing.
             unfit = {}
     return fit, unfit
 
 
-def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
+async def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
     """What an update does to one matcher, whose default the stored VM had; None: it had none."""
     vm, old, findings = update.vm, update.old, update.findings
     field, annotation = matcher.field, owner.INJECTED_ANNOTATIONS[matcher.field]
@@ -179,7 +179,7 @@ def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
     own = None
     if was and was == injected_value and isinstance(current, dict):
         # Without the annotation the matcher was written again, and nothing of the default is left in it.
-        own = _owners_part(matcher, default, current, update)
+        own = await _owners_part(matcher, default, current, update)
     if own:
         return _Slot(matcher, own.value, tuple(_separate(matcher, update, own)))
     standing = owner.default_of(matcher, vm, update.manifests)
@@ -195,7 +195,7 @@ class _OwnPart(NamedTuple):
     assumed: str = ""
 
 
-def _owners_part(matcher: Matcher, default: Json, current: Json, update: _Update) -> _OwnPart | None:
+async def _owners_part(matcher: Matcher, default: Json, current: Json, update: _Update) -> _OwnPart | None:
     """What the owner wrote of a matcher that also holds the injected default; None where the owner chose nothing in it.
 
     The default is the matcher's value before the update. The value is None if nothing is left of the owner's.
@@ -215,8 +215,7 @@ def _owners_part(matcher: Matcher, default: Json, current: Json, update: _Update
     usual = find.SpecReference(matcher.kind_of(default["kind"]), name)
     if usual.is_cluster_wide:
         return _OwnPart(own)
-    lookups = update.findings.lookups
-    if lookups.get(usual.kind, lookups.namespace, name) is None:
+    if await update.findings.lookups.read_one(usual.kind, name) is None:
         other = find.SpecReference(matcher.cluster, name)
         return _OwnPart(own, reasons.assumed_cluster_wide(matcher.field, name, other, usual))
     return _OwnPart({"kind": default["kind"], **own}, reasons.assumed_same_kind(matcher.field, name, usual))

@@ -58,7 +58,7 @@ class _Denied(Exception):  # noqa: N818 - never leaves this module
         self.denial = denial
 
 
-def fill_vmi(
+async def fill_vmi(
     vmi: Unstructured, request: Request[Unstructured], facts: Facts, settings: InstancetypeSettings
 ) -> Decision:
     """Fill a new VMI with the instancetype and preference that its annotations name, or with the namespace's."""
@@ -77,7 +77,7 @@ def fill_vmi(
     # What is written out stays, whatever the objects say later.
     lookups = Lookups(facts.fresh(), request.namespace or "")
     try:
-        return _fill(vmi, wishes, lookups, settings)
+        return await _fill(vmi, wishes, lookups, settings)
     except _Denied as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
     except (UnsupportedReleaseError, Unreadable) as error:
@@ -110,7 +110,7 @@ def _wishes(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wi
     return wishes, reasons
 
 
-def _fill(vmi: Unstructured, wishes: list[_Wish], lookups: Lookups, settings: InstancetypeSettings) -> Decision:
+async def _fill(vmi: Unstructured, wishes: list[_Wish], lookups: Lookups, settings: InstancetypeSettings) -> Decision:
     warnings: list[Reason] = []
     references: dict[Matcher, tuple[_Wish, SpecReference]] = {}
     for wish in wishes:
@@ -122,9 +122,9 @@ def _fill(vmi: Unstructured, wishes: list[_Wish], lookups: Lookups, settings: In
         for wish, _ in references.values()
         if not (wish.is_explicit or owner.goes_beside_a_size(wish.matcher, settings))
     ]
-    lookups.expect((named for _, named in references.values()), presets=bool(beside_none))
+    await lookups.read((named for _, named in references.values()), presets=bool(beside_none))
     metadata = {"labels": vmi.meta.labels, "annotations": vmi.meta.annotations}
-    sizing = owner.preset_size(metadata, lookups, warnings) if beside_none else None
+    sizing = await owner.preset_size(metadata, lookups, warnings) if beside_none else None
     for matcher in beside_none if sizing else ():
         del references[matcher]
     if sizing and not references:
@@ -137,7 +137,7 @@ def _fill(vmi: Unstructured, wishes: list[_Wish], lookups: Lookups, settings: In
         else:
             missing = NotFound(named.kind, named.name)
             _give_up(wish, instancetypes.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
-    filled, fitting = _fit(vmi, existing, lookups, warnings)
+    filled, fitting = await _fit(vmi, existing, lookups, warnings)
     if filled is None:
         return Decision((instancetypes.no_default_applied,), warnings=tuple(warnings))
     injected_values = {matcher.field: str(existing[matcher].named) for matcher in fitting}
@@ -159,7 +159,7 @@ def _resolve(
     return named
 
 
-def _fit(
+async def _fit(
     vmi: Unstructured, existing: Mapping[Matcher, _Existing], lookups: Lookups, warnings: list[Reason]
 ) -> tuple[Filled | None, list[Matcher]]:
     """The VMI with as much as fits, and the matchers that it was filled with.
@@ -175,8 +175,9 @@ def _fit(
     filled: Filled | None = None
     for attempt in ([*existing], *alone) if existing else ():
         tried = {matcher: (existing[matcher].named, existing[matcher].whole) for matcher in attempt}
+        configuration = await lookups.configuration()
         try:
-            filled, fitting = standalone_vmi.fill(plain, tried, lookups.configuration), attempt
+            filled, fitting = standalone_vmi.fill(plain, tried, configuration), attempt
             break
         except Rejection as rejection:
             rejections[tuple(attempt)] = rejection

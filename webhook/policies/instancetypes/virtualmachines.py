@@ -17,25 +17,26 @@ from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import webhooks
+from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype import find, preferences
 from webhook.kubevirt.instancetype.apply import expand
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.rejection import Cause, Crash, NotFound, Rejection
-from webhook.kubevirt.rules import read_vm, share_vm
+from webhook.kubevirt.rules import Rules, read_vm, share_vm
 from webhook.kubevirt.types.core import MATCHER
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import size_field
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
-from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
+from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError, named_references
 from webhook.policies.instancetypes.owner import Default, Findings
 from webhook.policies.instancetypes.updates import evaluate_update
 from webhook.settings.model import InstancetypeSettings
 
 
-def apply_defaults(
+async def apply_defaults(
     vm: UnstructuredVm, request: Request[UnstructuredVm], facts: Facts, settings: InstancetypeSettings
 ) -> Decision:
     """Give a new VM the namespace's defaults; at UPDATE put back what an overwrite took.
@@ -48,8 +49,8 @@ def apply_defaults(
     findings = Findings(Lookups(facts.fresh() if settings.expand else facts, request.namespace or ""), settings)
     try:
         if request.operation == "UPDATE":
-            return evaluate_update(vm, request.old_object, findings)
-        return _evaluate_create(vm, findings)
+            return await evaluate_update(vm, request.old_object, findings)
+        return await _evaluate_create(vm, findings)
     except (UnsupportedReleaseError, Unreadable, InputError) as error:
         return owner.skip_unevaluated(error, "no default instancetype or preference was applied")
 
@@ -65,11 +66,12 @@ def _pass_over(vm: UnstructuredVm, request: Request[UnstructuredVm], settings: I
     return None
 
 
-def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
+async def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
     lookups, settings = findings.lookups, findings.settings
+    rules = (await lookups.configuration()).rules
     # The status of an object to be created is what its sender claims; the API server drops it.
     candidate = owner.plain_object(vm, lookups.namespace, {})
-    read = share_vm(candidate, lookups.rules)
+    read = share_vm(candidate, rules)
     spec = read["spec"]
     references: dict[Matcher, find.SpecReference] = {}
     if owner.has_opted_out(vm):
@@ -82,22 +84,22 @@ def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
     beside_none = [matcher for matcher in references if not owner.goes_beside_a_size(matcher, settings)]
     # Without a preference KubeVirt cannot crash, and what the VM names is not looked up.
     needs_named = settings.expand or PREFERENCE_MATCHER.field in spec
-    expected = [*references.values(), *(owner.named_references(read) if needs_named else ())]
-    lookups.expect(expected, presets=bool(beside_none))
+    expected = [*references.values(), *(named_references(read) if needs_named else ())]
+    await lookups.read(expected, presets=bool(beside_none))
     metadata = owner.template_metadata(vm)
-    why_not = owner.preset_size(metadata, lookups, findings.warnings) if beside_none else None
+    why_not = await owner.preset_size(metadata, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
         findings.note(instancetypes.sized(matcher.field, why_not or ""))
         del references[matcher]
     defaults = list(_existing_defaults(references, findings))
-    fit = owner.fit_defaults(read, defaults, lookups)
+    fit = await owner.fit_defaults(read, defaults, lookups)
     if fit.crash:
         return owner.deny_crash(fit.crash)
     chosen = fit.chosen
     is_unfit = len(fit.chosen) < len(defaults)
     # What validation warns of comes first: without its instancetype no default would fit.
-    findings.note_unfit(defaults, fit, warn=not (is_unfit and _lacks_instancetype(read, lookups)))
-    if settings.expand and not owner.has_opted_out(vm) and (expanded := _expand(vm, candidate, chosen, findings)):
+    findings.note_unfit(defaults, fit, warn=not (is_unfit and _lacks_instancetype(read, lookups, rules)))
+    if settings.expand and not owner.has_opted_out(vm) and (expanded := await _expand(vm, candidate, chosen, findings)):
         return expanded
     if chosen:
         injected_values = [(default.matcher.field, default.injected_value) for default in chosen]
@@ -108,12 +110,12 @@ def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
 
 
-def _lacks_instancetype(vm: Json, lookups: Lookups) -> bool:
-    """Whether a VM names an instancetype that does not exist; the VM is as `share_vm` returns it."""
+def _lacks_instancetype(vm: Json, lookups: Lookups, rules: Rules) -> bool:
+    """Whether a VM, as `share_vm` returns it, names an instancetype that does not exist; it has been read."""
     if not vm["spec"].get(INSTANCETYPE_MATCHER.field, {}).get("name"):
         return False
     try:
-        INSTANCETYPE_MATCHER.find(vm, lookups.get, lookups.rules)
+        INSTANCETYPE_MATCHER.find(vm, lookups.get, rules)
     except Rejection:
         return True
     return False
@@ -163,7 +165,9 @@ def _default_for(matcher: Matcher, vm: Unstructured, spec: Json, findings: Findi
     return None
 
 
-def _expand(vm: Unstructured, candidate: Json, defaults: Sequence[Default], findings: Findings) -> Decision | None:
+async def _expand(
+    vm: Unstructured, candidate: Json, defaults: Sequence[Default], findings: Findings
+) -> Decision | None:
     """A VM with what its matchers name written out, the candidate being its JSON without defaults; None: it stays.
 
     A VM that validation will deny stays as it is: once written out, the mistake could not be found. The annotations of
@@ -176,20 +180,22 @@ def _expand(vm: Unstructured, candidate: Json, defaults: Sequence[Default], find
     if any(vm_matcher.get("inferFromVolume") for vm_matcher in vm_matchers if vm_matcher):
         findings.note(instancetypes.not_expanded_inferred, warn=True)
         return None
-    read = read_vm(candidate, lookups.rules)
-    rejection = owner.find_rejection(share_vm(candidate, lookups.rules), (), lookups)
-    why_not = rejection.what if rejection else owner.reason_forbidden(read, lookups, findings.settings)
+    configuration = await lookups.configuration()
+    rules = configuration.rules
+    read = read_vm(candidate, rules)
+    rejection = await owner.find_rejection(share_vm(candidate, rules), (), lookups)
+    why_not = rejection.what if rejection else await owner.reason_forbidden(read, lookups, findings.settings)
     if why_not:
         findings.note(instancetypes.not_expanded(why_not))
         return None
     if lookups.passed_over:
         findings.note(instancetypes.not_expanded_architecture, warn=True)
         return None
-    shape = lookups.rules.vm
+    shape = rules.vm
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
-    preferences.storage_class(owner.preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
+    preferences.storage_class(owner.preference_of(read, lookups, rules), read["spec"].get("dataVolumeTemplates", []))
     try:
-        after = expand(encode(shape, read), lookups.get, lookups.configuration)
+        after = expand(encode(shape, read), lookups.get, configuration)
     except Rejection as rejection:
         findings.note(instancetypes.not_expanded(rejection.what), warn=True)
         return None
@@ -211,7 +217,7 @@ def _source(matcher: Matcher, vm_matcher: Json) -> find.SpecReference:
     return find.of_matcher(matcher, vm_matcher)
 
 
-def validate_vm(
+async def validate_vm(
     vm: UnstructuredVm, request: Request[UnstructuredVm], facts: Facts, settings: InstancetypeSettings
 ) -> Decision:
     """Deny a VM whose instancetype and preference cannot work, do not exist, or are not allowed.
@@ -229,7 +235,7 @@ def validate_vm(
         return skip(instancetypes.unchanged)
     lookups = Lookups(facts, request.namespace or "")
     try:
-        return _evaluate(vm, request.operation, changed, lookups, settings)
+        return await _evaluate(vm, request.operation, changed, lookups, settings)
     except Rejection as crash:
         return _deny(instancetypes.DENIED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
     except (UnsupportedReleaseError, Unreadable, InputError) as error:
@@ -239,7 +245,7 @@ def validate_vm(
         return owner.skip_unevaluated(error, "the VM's instancetype was not validated")
 
 
-def _evaluate(
+async def _evaluate(
     vm: Unstructured, operation: str, changed: list[Matcher], lookups: Lookups, settings: InstancetypeSettings
 ) -> Decision:
     plain = vm.plain()
@@ -254,18 +260,19 @@ def _evaluate(
         except InputError as error:
             # Nor does one that can't be read.
             return _deny(common.INVALID_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
-        text = owner.reason_forbidden({"spec": {INSTANCETYPE_MATCHER.field: decoded_matcher}}, lookups, settings)
+        text = await owner.reason_forbidden({"spec": {INSTANCETYPE_MATCHER.field: decoded_matcher}}, lookups, settings)
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
             return _deny(instancetypes.NOT_ALLOWED, 403, [cause])
-    decoded = read_vm(candidate, lookups.rules)
-    owner.expect_named(decoded, lookups)
-    missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
+    configuration = await lookups.configuration()
+    decoded = read_vm(candidate, configuration.rules)
+    await lookups.read_named(decoded)
+    missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups, configuration.rules)]
     if missing and settings.missing == "deny":
         return _deny(instancetypes.MISSING, 422, missing)
-    answer = webhooks.evaluate_vm(decoded, lookups.get, lookups.configuration)
+    answer = webhooks.evaluate_vm(decoded, lookups.get, configuration)
     if not answer.is_allowed:
-        ways_out = _ways_out(vm, operation, candidate, lookups)
+        ways_out = _ways_out(vm, operation, candidate, lookups, configuration)
         return _deny(instancetypes.DENIED, answer.code, answer.causes, answer.message, ways_out)
     if missing:
         reasons = tuple(instancetypes.missing(each.what, each.reason == "FieldValueNotFound") for each in missing)
@@ -275,7 +282,7 @@ def _evaluate(
     return Decision((instancetypes.not_validated_inferred if infers else instancetypes.valid,))
 
 
-def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
+def _missing(matcher: Matcher, vm: Json, lookups: Lookups, rules: Rules) -> Iterator[Cause]:
     vm_matcher, captured = vm["spec"].get(matcher.field), vm["status"].get(matcher.reference, {})
     if vm_matcher is None or vm_matcher.get("inferFromVolume"):
         return
@@ -285,16 +292,18 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
         yield Cause("FieldValueInvalid", instancetypes.names_nothing(matcher.field, label), f"spec.{matcher.field}")
         return
     try:
-        matcher.find(vm, lookups.get, lookups.rules)
+        matcher.find(vm, lookups.get, rules)
         # KubeVirt's webhook finds the revision of that name; virt-controller sees another kind, and captures it again.
         if "revisionName" not in vm_matcher and vm_matcher.get("kind", captured.get("kind")) != captured.get("kind"):
-            matcher.live(vm, lookups.get, lookups.rules)
+            matcher.live(vm, lookups.get, rules)
     except Rejection as rejection:
         reason = "FieldValueNotFound" if isinstance(rejection, NotFound) else "FieldValueInvalid"
         yield Cause(reason, rejection.what, f"spec.{matcher.field}")
 
 
-def _ways_out(vm: Unstructured, operation: str, candidate: Json, lookups: Lookups) -> tuple[Reason, ...]:
+def _ways_out(
+    vm: Unstructured, operation: str, candidate: Json, lookups: Lookups, configuration: ClusterConfig
+) -> tuple[Reason, ...]:
     """What may be new to the user of a denied request: an injected instancetype or preference is in the way."""
     manifests = Manifests(vm)
     injected_values = {
@@ -304,19 +313,19 @@ def _ways_out(vm: Unstructured, operation: str, candidate: Json, lookups: Lookup
         ours = injected_values.get(INSTANCETYPE_MATCHER)
         return (Reason(instancetypes.DENIED, instancetypes.way_out_at_create(ours)),) if ours else ()
     for without in ((INSTANCETYPE_MATCHER,), (PREFERENCE_MATCHER,), MATCHERS):
-        if all(matcher in injected_values for matcher in without) and _fits(without, candidate, lookups):
+        if all(matcher in injected_values for matcher in without) and _fits(without, candidate, lookups, configuration):
             defaults = {matcher.field: injected_values[matcher] for matcher in without}
             return (Reason(instancetypes.DENIED, instancetypes.way_out_at_update(defaults)),)
     return ()
 
 
-def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups) -> bool:
+def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups, configuration: ClusterConfig) -> bool:
     """Whether KubeVirt would take a VM without some of its matchers."""
     left_out = [matcher.field for matcher in without]
     spec = {field: value for field, value in candidate["spec"].items() if field not in left_out}
     try:
-        vm = read_vm({**candidate, "spec": spec}, lookups.rules)
-        return webhooks.evaluate_vm(vm, lookups.get, lookups.configuration).is_allowed
+        vm = read_vm({**candidate, "spec": spec}, configuration.rules)
+        return webhooks.evaluate_vm(vm, lookups.get, configuration).is_allowed
     except Crash:
         return False
 

@@ -15,7 +15,7 @@ from webhook.admission.step_budget import spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, ListKey, ObjectKey
 from webhook.k8s.types.meta import Unstructured, View
-from webhook.kubevirt.config import DEFAULTS
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement.eligibility import (
@@ -233,13 +233,24 @@ class _Subject(msgspec.Struct, frozen=True):
         target: what the target pod requires of nodes.
         eligibility: which nodes meet the target's requirements.
         strays: how many more nodes kube-scheduler may choose, which do not reach hotplugged volumes.
+        install: KubeVirt's configuration; None where the cluster has no KubeVirt.
+        quota: what the namespace's quotas say to the target pod.
+        migrations: the VM's, as far as they are read.
+        now: Unix time in seconds.
     """
 
     question: Question
-    facts: Facts
     target: Target
     eligibility: Eligibility
     strays: int
+    install: ClusterConfig | None
+    quota: QuotaReview
+    migrations: tuple[Migration, ...]
+    now: float
+
+    @property
+    def configuration(self) -> ClusterConfig:
+        return self.install or DEFAULTS
 
     @property
     def source(self) -> Node | None:
@@ -247,15 +258,14 @@ class _Subject(msgspec.Struct, frozen=True):
         return self.target.nodes.get(self.target.vmi.node_name) if self.target.vmi.node_name else None
 
 
-def explain(question: Question, facts: Facts) -> MigrationExplanation:
+async def explain(question: Question, facts: Facts) -> MigrationExplanation:
     """The answer to a question.
 
     Raises:
         NotThere: there is nothing to explain.
         Unreadable: something that it depends on cannot be read.
-        NotRead: a fact has not been read yet.
     """
-    return _explain(_subject(question, facts))
+    return _explain(await _subject(question, facts))
 
 
 def _explain(subject: _Subject) -> MigrationExplanation:
@@ -264,11 +274,7 @@ def _explain(subject: _Subject) -> MigrationExplanation:
         ContradictionReport(str(each), tuple(Why(one.origin, one.clause) for one in each.requirements), each.is_dropped)
         for each in contradictions(target.requirements)
     )
-    configuration = read_configuration(subject.facts)
-    quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
-    if question.reader.own:
-        quota = migration_targets.review_quota(target, question.namespace, subject.facts)
-    obstacles = tuple(_obstacles(subject, quota))
+    obstacles = tuple(_obstacles(subject))
     return MigrationExplanation(
         schema=SCHEMA,
         namespace=question.namespace,
@@ -282,17 +288,17 @@ def _explain(subject: _Subject) -> MigrationExplanation:
         contradictions=conflicts,
         kubevirt=_evaluate_without_webhook(target, eligibility, obstacles),
         reasons=reasons_of(eligibility),
-        openings=_openings(eligibility, configuration.owner if configuration else None),
+        openings=_openings(eligibility, subject.install.owner if subject.install else None),
         groups=tuple(
             NodeGroupReport(tuple(failure.lacking for failure in group.failures), Nodes.of(eligibility, group))
             for group in eligibility.groups()
             if group.failures
         ),
-        gaps=(*target.gaps, *_foreign_gaps(target, eligibility), *quota.gaps),
+        gaps=(*target.gaps, *_foreign_gaps(target, eligibility), *subject.quota.gaps),
         notes=tuple(_notes(subject)),
         node=_explain_node(question.node, target) if question.node else None,
-        evacuation=describe_evacuation(vmi, configuration or DEFAULTS, subject.source),
-        hotplug=describe_hotplug(vmi, configuration or DEFAULTS),
+        evacuation=describe_evacuation(vmi, subject.configuration, subject.source),
+        hotplug=describe_hotplug(vmi, subject.configuration),
     )
 
 
@@ -315,19 +321,31 @@ def _foreign_gaps(target: Target, eligibility: Eligibility) -> Iterator[str]:
         yield f"the current pod has {rules}, which the VM has not: another admission webhook may add them to any pod"
 
 
-def _subject(question: Question, facts: Facts) -> _Subject:
-    vmi = _running_vmi(question, facts)
-    own = _quota_keys(vmi, question.namespace) if question.reader.own else ()
-    facts.need(*migration_targets.keys_for(vmi, question.namespace), *own)
-    claims = () if question.reader.without_volumes else volumes.claim_keys(vmi, question.namespace)
-    facts.need(*migration_targets.keys_by_pod(vmi, question.namespace, facts), *claims)
+async def _subject(question: Question, facts: Facts) -> _Subject:
+    vmi, namespace = await _running_vmi(question, facts), question.namespace
+    own = _quota_keys(vmi, namespace) if question.reader.own else ()
+    await facts.prefetch(*migration_targets.keys_for(vmi, namespace), *own)
+    claims = () if question.reader.without_volumes else volumes.claim_keys(vmi, namespace)
+    await facts.prefetch(*await migration_targets.keys_by_pod(vmi, namespace, facts), *claims)
     migration = Migration.adding(dict(question.added), receives=vmi.waits_for_source)
-    target = migration_targets.of(vmi, question.namespace, facts, migration)
-    scheduled, attached = _with_volumes(target, question, facts)
+    target = await migration_targets.of(vmi, namespace, facts, migration)
+    scheduled, attached = await _with_volumes(target, question, facts)
     target = msgspec.structs.replace(scheduled, requirements=(*scheduled.requirements, *attached))
     eligibility = target.review()
     strays = scheduled.review().count - eligibility.count if attached else 0
-    return _Subject(question, facts, target, eligibility, strays)
+    quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
+    if question.reader.own:
+        quota = await migration_targets.review_quota(target, namespace, facts)
+    return _Subject(
+        question,
+        target,
+        eligibility,
+        strays,
+        await read_configuration(facts),
+        quota,
+        await _migrations(vmi, question, facts),
+        facts.now,
+    )
 
 
 def _notes(subject: _Subject) -> Iterator[str]:
@@ -342,7 +360,7 @@ def _notes(subject: _Subject) -> Iterator[str]:
     for each in vmi.cpu.decided_by_kubelet:
         yield f"the VM has {each}, so the kubelet decides by NUMA node whether it fits"
     if eligible := [node for name in subject.eligibility.names() if (node := subject.target.nodes.get(name))]:
-        yield from eligibility_notes(vmi, eligible, now=subject.facts.now)
+        yield from eligibility_notes(vmi, eligible, now=subject.now)
     if subject.source:
         yield from source_notes(subject.target.requirements, subject.source)
     if attached := sorted(filter(None, vmi.attached_volumes)):
@@ -365,14 +383,14 @@ def few(listed: Iterable[str], most: int = _FEW) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most} more"
 
 
-def _running_vmi(question: Question, facts: Facts) -> Vmi:
+async def _running_vmi(question: Question, facts: Facts) -> Vmi:
     namespace, name = question.namespace, question.name
-    vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
+    vmi = await read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi and not vmi.has_ended:
         return vmi
     vm: Unstructured | Unavailable | None = Unavailable("not looked at")
     if question.reader.own:
-        vm = facts.get(ObjectKey(UNSTRUCTURED_VMS, namespace, name))
+        vm = await facts.get(ObjectKey(UNSTRUCTURED_VMS, namespace, name))
     if isinstance(vm, Unstructured):
         state = (vm.status or {}).get("printableStatus")
         says = f" ({state})" if state else ""
@@ -398,13 +416,12 @@ def _summary(eligibility: Eligibility, conflicts: tuple[ContradictionReport, ...
     return f"no node is eligible: {most.count} of {eligibility.total} {most.lacking}{rest}"
 
 
-def _obstacles(subject: _Subject, quota: QuotaReview) -> Iterator[str]:
+def _obstacles(subject: _Subject) -> Iterator[str]:
     """What stands in the migration's way: KubeVirt cannot make it, or the API server denies a pod, now or already."""
     vmi = subject.target.vmi
     if why := migration_targets.name_problem(subject.question.name):
         yield why
-    configuration = read_configuration(subject.facts) or DEFAULTS
-    if why := migration_targets.state_problem(vmi, configuration.release):
+    if why := migration_targets.state_problem(vmi, subject.configuration.release):
         yield why
     if why := migration_targets.cpu_problem(vmi, subject.target.pod, subject.source):
         yield why
@@ -414,21 +431,16 @@ def _obstacles(subject: _Subject, quota: QuotaReview) -> Iterator[str]:
         yield "KubeVirt cannot migrate this VM" + (f": {why}" if why else "")
     if not vmi.node_name and not vmi.waits_for_source:
         yield "the VM is on no node yet; KubeVirt migrates it once it runs"
-    if quota.problem:
-        yield f"the API server would deny its target pod: {quota.problem}"
+    if subject.quota.problem:
+        yield f"the API server would deny its target pod: {subject.quota.problem}"
     yield from _in_flight(subject)
     yield from _without_sender(subject)
 
 
 def _in_flight(subject: _Subject) -> Iterator[str]:
     """Why virt-api denies a migration of the VM now: another one has not ended (migration-create-admitter.go)."""
-    vmi, namespace = subject.target.vmi, subject.question.namespace
-    found: list[Migration] = []
-    for key in _quota_keys(vmi, namespace) if subject.question.reader.own else ():
-        answer = subject.facts.get(key)
-        if key.resource is MIGRATIONS and isinstance(answer, tuple):
-            found += answer
-    migration = in_flight(vmi, found)
+    vmi = subject.target.vmi
+    migration = in_flight(vmi, subject.migrations)
     # One that is to be received waits for just that migration.
     if migration is None or vmi.waits_for_source:
         return
@@ -451,16 +463,31 @@ def _without_sender(subject: _Subject) -> Iterator[str]:
     node = subject.target.nodes.get(name)
     if node is None:
         yield f"its node {name} does not exist, so no virt-handler sends the guest"
-    elif gone := node.heartbeat.problem(subject.facts.now):
+    elif gone := node.heartbeat.problem(subject.now):
         yield f"virt-handler of {name}, which has to send the guest, {gone}: the migration waits without end"
 
 
-def _quota_keys(vmi: Vmi, namespace: str) -> Iterator[ListKey[Any]]:
+def _quota_keys(vmi: Vmi, namespace: str) -> list[ListKey[Any]]:
     """The namespace's quotas, and the VM's migrations, which may wait for one."""
-    yield ListKey(QUOTAS, namespace)
+    migrations = _migrations_key(vmi, namespace)
+    return [ListKey(QUOTAS, namespace), *([migrations] if migrations else [])]
+
+
+def _migrations_key(vmi: Vmi, namespace: str) -> ListKey[Migration] | None:
+    """The VM's migrations; None where KubeVirt can create none."""
     name = vmi.meta.name or ""
-    if not migration_targets.name_problem(name):
-        yield ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
+    if migration_targets.name_problem(name):
+        return None
+    return ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
+
+
+async def _migrations(vmi: Vmi, question: Question, facts: Facts) -> tuple[Migration, ...]:
+    """The VM's migrations; none where they are not to be read, or cannot be."""
+    key = _migrations_key(vmi, question.namespace) if question.reader.own else None
+    if key is None:
+        return ()
+    found = await facts.get(key)
+    return found if isinstance(found, tuple) else ()
 
 
 def _evaluate_without_webhook(target: Target, eligibility: Eligibility, obstacles: tuple[str, ...]) -> WithoutWebhook:
@@ -545,7 +572,7 @@ def _explain_node(name: str, target: Target) -> OneNode:
     return OneNode(name, not against, reasons)
 
 
-def _with_volumes(target: Target, question: Question, facts: Facts) -> tuple[Target, tuple[Reachable, ...]]:
+async def _with_volumes(target: Target, question: Question, facts: Facts) -> tuple[Target, tuple[Reachable, ...]]:
     """The target with what its volumes require of nodes, and what hotplugged ones require, which others attach.
 
     They are read even if no node is eligible: advice that opens a node must not send the VM away from its disks.
@@ -554,7 +581,7 @@ def _with_volumes(target: Target, question: Question, facts: Facts) -> tuple[Tar
         gap = f"which nodes reach the VM's volumes was not looked up: {why}"
         gaps = (*target.gaps, gap) if volumes.has_claims(target.vmi) else target.gaps
         return msgspec.structs.replace(target, gaps=gaps), ()
-    found = volumes.review_volumes_of_running(target.vmi, question.namespace, facts)
+    found = await volumes.review_volumes_of_running(target.vmi, question.namespace, facts)
     requirements, gaps = (*target.requirements, *found.own), (*target.gaps, *found.gaps)
     return msgspec.structs.replace(target, requirements=requirements, gaps=gaps), found.attached
 
@@ -611,9 +638,9 @@ class PlacementMatrix(msgspec.Struct, frozen=True):
     selectors: tuple[SuggestedSelector, ...]
 
 
-def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50) -> PlacementMatrix:
+async def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50) -> PlacementMatrix:
     """The matrix of a VM's migration, ``count`` rows from the place ``first`` on; all else is as for `explain`."""
-    subject = _subject(question, facts)
+    subject = await _subject(question, facts)
     failures = sorted(subject.eligibility.failures, key=lambda failure: -failure.count)
     shown = tuple(failures[:MAX_COLUMNS])
     unmet = {failure.requirement for failure in failures}

@@ -41,7 +41,9 @@ _EXPRESSION_STEPS: Final = 2
 Json = dict[str, Any]
 
 
-def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: MigrationSettings) -> Decision:
+async def constrain_pod(
+    pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: MigrationSettings
+) -> Decision:
     """Constrain a migration's target pod to what the migration adds."""
     if request.operation != "CREATE":
         return skip(common.other_operation(request.operation))
@@ -53,9 +55,9 @@ def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, set
         return skip(reasons.not_a_target)
     namespace = request.namespace or ""
     try:
-        if not is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
+        if not await is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
             return skip(common.not_created_by_kubevirt(request.user_info.username))
-        migration = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
+        migration = await read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
         if migration is None or migration.meta.uid != uid:
             return skip(reasons.migration_not_found(name))
         if not migration.added_selector:
@@ -66,7 +68,7 @@ def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, set
     unsure: tuple[Reason, ...] = ()
     if reserved_keys(migration.added_selector):
         try:
-            target = migration_targets.find(namespace, owner.name or "", facts, migration)
+            target = await migration_targets.find(namespace, owner.name or "", facts, migration)
             requirements = target.requirements if target else ()
         except Unreadable as error:
             # What is added holds all the same.

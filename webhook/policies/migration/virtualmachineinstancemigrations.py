@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -37,7 +37,7 @@ _NAMED_FAILURES: Final = 10
 MAX_ADDED: Final = 256
 
 
-def validate_migration(
+async def validate_migration(
     migration: Migration, request: Request[Migration], facts: Facts, settings: MigrationSettings
 ) -> Decision:
     """Deny a migration whose added selector is malformed, not allowed, or leaves no node."""
@@ -51,11 +51,11 @@ def validate_migration(
         return rejection
     namespace = request.namespace or ""
     try:
-        facts.need(*_keys(migration, namespace, request.user_info, facts, settings))
+        await facts.prefetch(*await _keys(migration, namespace, request.user_info, facts, settings))
         return (
-            _evaluate_permission(request.user_info, namespace, facts, settings)
-            or _evaluate_limit(namespace, facts, settings)
-            or _evaluate_placement(migration, namespace, request.user_info, facts, settings)
+            await _evaluate_permission(request.user_info, namespace, facts, settings)
+            or await _evaluate_limit(namespace, facts, settings)
+            or await _evaluate_placement(migration, namespace, request.user_info, facts, settings)
         )
     except Unreadable as error:
         reason = reasons.lookup_failed(error.why)
@@ -64,7 +64,7 @@ def validate_migration(
         return Decision((reason,), denial=Denial(503, reason.text))
 
 
-def warn_of_migration(
+async def warn_of_migration(
     migration: Migration, request: Request[Migration], facts: Facts, _: MigrationSettings
 ) -> Decision:
     """Warn the sender of a migration without an added selector if no node is eligible; never more than that.
@@ -82,7 +82,7 @@ def warn_of_migration(
         return skip(reasons.by_kubevirt)
     namespace = request.namespace or ""
     try:
-        target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
+        target = await migration_targets.find(namespace, migration.vmi_name, facts, migration)
         if target is None:
             return skip(common.vmi_not_found(namespace, migration.vmi_name))
         eligibility = target.review()
@@ -126,15 +126,16 @@ def _deny(reason: Reason, status: int, causes: Sequence[str] = ()) -> Decision:
     return Decision((reason,), denial=Denial(status, reason.text, fields))
 
 
-def _keys(
+async def _keys(
     migration: Migration, namespace: str, user: UserInfo, facts: Facts, settings: MigrationSettings
-) -> Iterator[Key[Any]]:
+) -> list[Key[Any]]:
     """What an answer that allows a migration depends on in any case."""
-    if settings.require_right and not is_kubevirts(user, names.API_ACCOUNT, facts, settings.kubevirt_namespace):
-        yield _right(user, namespace)
+    keys: list[Key[Any]] = []
+    if settings.require_right and not await is_kubevirts(user, names.API_ACCOUNT, facts, settings.kubevirt_namespace):
+        keys.append(_right(user, namespace))
     if settings.max_unfinished:
-        yield ListKey(UNFINISHED, namespace)
-    yield from migration_targets.keys_of(namespace, migration.vmi_name)
+        keys.append(ListKey(UNFINISHED, namespace))
+    return [*keys, *migration_targets.keys_of(namespace, migration.vmi_name)]
 
 
 def _right(user: UserInfo, namespace: str) -> AccessKey:
@@ -142,25 +143,27 @@ def _right(user: UserInfo, namespace: str) -> AccessKey:
     return AccessKey.of(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
 
 
-def _evaluate_permission(user: UserInfo, namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
+async def _evaluate_permission(
+    user: UserInfo, namespace: str, facts: Facts, settings: MigrationSettings
+) -> Decision | None:
     if not settings.require_right:
         return None
     place = settings.kubevirt_namespace
-    if is_kubevirts(user, names.API_ACCOUNT, facts, place):
+    if await is_kubevirts(user, names.API_ACCOUNT, facts, place):
         if settings.via_virtctl == "allow":
             return None
         reason = reasons.via_virtctl
         return Decision((reason,), denial=Denial(403, reason.text))
-    if read(facts, _right(user, namespace), "the user's permission to choose nodes"):
+    if await read(facts, _right(user, namespace), "the user's permission to choose nodes"):
         return None
     reason = reasons.node_choice_forbidden(user.username, namespace, PIN_VERB, f"{PIN_RESOURCE}.{names.DOMAIN}")
     return Decision((reason,), denial=Denial(403, reason.text))
 
 
-def _evaluate_limit(namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
+async def _evaluate_limit(namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
     if not settings.max_unfinished:
         return None
-    all_of_them = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations") or ()
+    all_of_them = await read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations") or ()
     unfinished = [each for each in all_of_them if each.is_unfinished and not _is_kubevirts_own(each)]
     if len(unfinished) < settings.max_unfinished:
         return None
@@ -174,10 +177,10 @@ def _is_kubevirts_own(migration: Migration) -> bool:
     return not migration.added_selector and (migration.evacuates or updates)
 
 
-def _evaluate_placement(
+async def _evaluate_placement(
     migration: Migration, namespace: str, user: UserInfo, facts: Facts, settings: MigrationSettings
 ) -> Decision:
-    target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
+    target = await migration_targets.find(namespace, migration.vmi_name, facts, migration)
     if target is None:
         return skip(common.vmi_not_found(namespace, migration.vmi_name))
     if problem := _cpu_problem(target):
@@ -197,12 +200,12 @@ def _evaluate_placement(
         added = (key for each in colliding for key in each.keys)
         reason = reasons.selector_conflict(colliding, added, availability(eligibility))
         if settings.collision == "deny":
-            return _deny_by_nodes(reason, eligibility, user, facts)
+            return await _deny_by_nodes(reason, eligibility, user, facts)
         return _eligible(eligibility, reason, reasons.describe(colliding))
     if not eligibility.count and settings.no_eligible_node != "ignore":
         reason = no_node(eligibility)
         if settings.no_eligible_node == "deny":
-            return _deny_by_nodes(reason, eligibility, user, facts)
+            return await _deny_by_nodes(reason, eligibility, user, facts)
         return _eligible(eligibility, reason, reason.text)
     return _eligible(eligibility)
 
@@ -211,12 +214,12 @@ def _cpu_problem(target: Target) -> str | None:
     return cpu_problem(target.vmi, target.pod, target.nodes.get(target.vmi.node_name))
 
 
-def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, facts: Facts) -> Decision:
+async def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, facts: Facts) -> Decision:
     message = reason.text
     # Who may not list nodes shall not learn their names and labels by trial. A caller that has not proved to be the API
     # server could claim any user, so it learns no names either.
     may_list = 0 < eligibility.total <= _NAMED_NODES and facts.verified
-    if may_list and facts.get(AccessKey.of(user, "list", "", "nodes")) is True:
+    if may_list and await facts.get(AccessKey.of(user, "list", "", "nodes")) is True:
         lacking = Lacking(eligibility)
         groups = ((group, lacking.first(group.failures, _NAMED_FAILURES)) for group in eligibility.groups())
         listed = (f"{', '.join(eligibility.names(group))}: {', '.join(fails) or 'eligible'}" for group, fails in groups)

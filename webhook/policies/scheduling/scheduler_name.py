@@ -45,7 +45,7 @@ _TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
 _USUAL: Final = (ABSENT, names.DEFAULT_SCHEDULER)
 
 
-def schedule_pod(
+async def schedule_pod(
     pod: SchedulingPod, request: Request[SchedulingPod], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """Put a virt-launcher pod on the declared scheduler, or undo that choice while the scheduler is unavailable.
@@ -60,18 +60,18 @@ def schedule_pod(
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
         return skip(owner)
-    foreign = _skip_foreign_pod(request, facts, settings)
+    foreign = await _skip_foreign_pod(request, facts, settings)
     if foreign:
         return foreign
     namespace = request.namespace or pod.meta.namespace or ""
     chosen = (pod.spec.scheduler_name if pod.spec else None) or names.DEFAULT_SCHEDULER
     if chosen == names.DEFAULT_SCHEDULER:
-        return _inject_pod(pod, owner, namespace, facts, settings)
+        return await _inject_pod(pod, owner, namespace, facts, settings)
     injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
     if injected_value != chosen and not _is_only_by_webhook(chosen, settings):
         return skip(reasons.foreign_scheduler(chosen))
     # The pod already has an injected scheduler.
-    why = _reason_unavailable(chosen, namespace, facts, settings)
+    why = await _reason_unavailable(chosen, namespace, facts, settings)
     if why is None:
         return skip(reasons.already_injected(chosen))
     reason = reasons.fell_back(chosen, why)
@@ -79,11 +79,13 @@ def schedule_pod(
     return Decision((reason,), (change,), warnings=(reason,), notes={"scheduler": chosen})
 
 
-def _skip_foreign_pod(request: Request[SchedulingPod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
+async def _skip_foreign_pod(
+    request: Request[SchedulingPod], facts: Facts, settings: SchedulingSettings
+) -> Decision | None:
     """The decision on a pod that virt-controller did not make; None if it did."""
     user = request.user_info
     try:
-        by_kubevirt = is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
+        by_kubevirt = await is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
     except Unreadable as error:
         return skip(reasons.kubevirt_unreadable(error.why), warn=True)
     if by_kubevirt:
@@ -93,24 +95,24 @@ def _skip_foreign_pod(request: Request[SchedulingPod], facts: Facts, settings: S
     return skip(common.not_created_by_kubevirt(user.username))
 
 
-def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
+async def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
     """Why an injected scheduler cannot place the pod now; None if it can, or if that is not known."""
     if name not in settings.schedulers:
         return reasons.no_longer_declared
-    health = facts.get(SchedulerKey(name, namespace))
+    health = await facts.get(SchedulerKey(name, namespace))
     return health.why if isinstance(health, SchedulerHealth) and health.state == "unavailable" else None
 
 
-def _inject_pod(
+async def _inject_pod(
     pod: SchedulingPod, owner: OwnerReference, namespace: str, facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """The decision on a pod with the default scheduler; its annotation names what was injected before, if anything."""
     injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
     name = settings.scheduler_name
-    rejection = _unfit(name, namespace, facts, settings)
+    rejection = await _unfit(name, namespace, facts, settings)
     if rejection:
         return rejection
-    vmi = facts.get(VmiKey(namespace, owner.name or "", owner.uid or ""))
+    vmi = await facts.get(VmiKey(namespace, owner.name or "", owner.uid or ""))
     where = f"VirtualMachineInstance {namespace}/{owner.name}"
     if isinstance(vmi, Unavailable):
         return skip(reasons.vmi_unreadable(where, vmi.why), warn=True)
@@ -125,12 +127,12 @@ def _inject_pod(
         if chosen == injected_value or _is_only_by_webhook(chosen, settings):
             return skip(reasons.already_fell_back(chosen))
         return skip(reasons.rewritten(where, chosen))
-    if injected_value and _reason_unavailable(injected_value, namespace, facts, settings) is not None:
+    if injected_value and await _reason_unavailable(injected_value, namespace, facts, settings) is not None:
         return skip(reasons.already_fell_back(injected_value))
     return _write(pod, name, reasons.injected(where), _SCHEDULER, _INJECTED_ANNOTATION)
 
 
-def schedule_vm(
+async def schedule_vm(
     vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """Write the declared scheduler into a new VM's template; at UPDATE, the owner's choice replaces an injected one."""
@@ -144,30 +146,32 @@ def schedule_vm(
     if template is None or template.spec is None:
         return skip(reasons.no_template)
     if request.operation == "UPDATE":
-        return _evaluate_update(vm, request, facts, settings)
+        return await _evaluate_update(vm, request, facts, settings)
     if vm.scheduler_name:
         return _restore_annotations(vm) if _is_injected(vm, settings) else skip(reasons.owner_chose(vm.scheduler_name))
     name = settings.scheduler_name
     namespace = request.namespace or vm.meta.namespace or ""
-    rejection = _unfit(name, namespace, facts, settings) or _skip_by_instancetype(vm, namespace, facts, None)
+    rejection = await _unfit(name, namespace, facts, settings) or await _skip_by_instancetype(
+        vm, namespace, facts, None
+    )
     if rejection:
         return rejection
     return _write(vm, name, reasons.injected("the VM"), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
-def _evaluate_update(
+async def _evaluate_update(
     vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """The decision on an update: it never injects again, and puts back what an overwrite removed unintentionally."""
     namespace = request.namespace or vm.meta.namespace or ""
     status = request.old_object.status if request.old_object else None
     if not vm.scheduler_name:
-        return _preserve(vm, request, namespace, facts, settings)
+        return await _preserve(vm, request, namespace, facts, settings)
     manifests = Manifests(vm)
     if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_injected(vm, settings):
         reason = reasons.owner_chose(vm.scheduler_name)
         return Decision((reason,), tuple(_remove_annotations(vm, manifests, reason.code)))
-    objection = _skip_by_instancetype(vm, namespace, facts, status)
+    objection = await _skip_by_instancetype(vm, namespace, facts, status)
     before = request.old_object.spec.instancetype if request.old_object and request.old_object.spec else None
     # Beside an instancetype that cannot be resolved yet, a new VM would not get an injected scheduler.
     renamed = (vm.spec.instancetype if vm.spec else None) != before
@@ -181,7 +185,7 @@ def _evaluate_update(
     return _restore_annotations(vm)
 
 
-def _preserve(
+async def _preserve(
     vm: VirtualMachine, request: Request[VirtualMachine], namespace: str, facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """Put the injected scheduler and its annotations back where an overwrite has removed all of them.
@@ -198,7 +202,7 @@ def _preserve(
         return skip(reasons.owner_removed(name))
     if name not in settings.schedulers:
         return skip(reasons.not_preserved(name))
-    rejection = _skip_by_instancetype(vm, namespace, facts, old.status)
+    rejection = await _skip_by_instancetype(vm, namespace, facts, old.status)
     if rejection:
         return rejection
     return _write(vm, name, reasons.preserved(name), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
@@ -236,7 +240,7 @@ def _remove_annotations(vm: VirtualMachine, manifests: Manifests, reason: str) -
             yield Change(path, injected_value, None, reason)
 
 
-def schedule_vmi(
+async def schedule_vmi(
     vmi: VirtualMachineInstance, request: Request[VirtualMachineInstance], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """Write the declared scheduler into a new VMI: VM and instancetype have had their say in it by then."""
@@ -250,18 +254,18 @@ def schedule_vmi(
         is_ours = vmi.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION) == vmi.scheduler_name
         return skip((reasons.already_injected if is_ours else reasons.owner_chose)(vmi.scheduler_name))
     name = settings.scheduler_name
-    rejection = _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
+    rejection = await _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
     if rejection:
         return rejection
     return _write(vmi, name, reasons.injected("the VMI"), _SCHEDULER, _INJECTED_ANNOTATION)
 
 
-def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision | None:
+async def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision | None:
     """Why a scheduler must not be written into anything now; None if it may."""
     declared = settings.schedulers.get(name)
     if declared is None:
         return skip(reasons.undeclared(name), warn=True) if settings.schedulers else skip(reasons.none_declared)
-    health = facts.get(SchedulerKey(name, namespace))
+    health = await facts.get(SchedulerKey(name, namespace))
     state = health.state if isinstance(health, SchedulerHealth) else ""
     if health and state == "unavailable":
         return skip(reasons.unavailable(name, health.why), warn=True)
@@ -271,7 +275,9 @@ def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings
     return skip(reasons.health_unknown(name, why), warn=True)
 
 
-def _skip_by_instancetype(vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None) -> Decision | None:
+async def _skip_by_instancetype(
+    vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None
+) -> Decision | None:
     """Why the VM's instancetype forbids a scheduler in the template; None if it does not.
 
     KubeVirt denies a VM that sets what its instancetype sets, even to the same value.
@@ -279,14 +285,14 @@ def _skip_by_instancetype(vm: VirtualMachine, namespace: str, facts: Facts, stat
     vm_matcher = vm.spec.instancetype if vm.spec else None
     if vm_matcher is None:
         return None
-    spec = _find_instancetype(vm_matcher, namespace, facts, status)
+    spec = await _find_instancetype(vm_matcher, namespace, facts, status)
     if isinstance(spec, Decision):
         return spec
     scheduler = spec.scheduler_name if spec else None
     return skip(reasons.instancetype_sets_scheduler(scheduler)) if scheduler else None
 
 
-def _find_instancetype(
+async def _find_instancetype(
     vm_matcher: MatcherView, namespace: str, facts: Facts, status: VmStatus | None
 ) -> InstancetypeSpec | Decision | None:
     """The instancetype of a VM, found as KubeVirt finds it, or the decision on a VM whose instancetype is not known.
@@ -296,7 +302,7 @@ def _find_instancetype(
     reference = status.instancetype_ref.controller_revision_ref if status and status.instancetype_ref else None
     pinned = vm_matcher.revision_name or (reference.name if reference and vm_matcher.name else None)
     if pinned:
-        stored = facts.get(ObjectKey(REVISIONS, namespace, pinned))
+        stored = await facts.get(ObjectKey(REVISIONS, namespace, pinned))
         if isinstance(stored, Unavailable):
             return skip(reasons.instancetype_unreadable(stored.why), warn=True)
         data = stored.data if stored else None
@@ -314,7 +320,7 @@ def _find_instancetype(
     except Rejection:
         return _unresolved(f"{vm_matcher.kind} is not a kind of instancetype")
     resource = INSTANCETYPES if is_namespaced else CLUSTER_INSTANCETYPES
-    live = facts.get(ObjectKey(resource, namespace if is_namespaced else "", vm_matcher.name))
+    live = await facts.get(ObjectKey(resource, namespace if is_namespaced else "", vm_matcher.name))
     if isinstance(live, Unavailable):
         return skip(reasons.instancetype_unreadable(live.why), warn=True)
     return _unresolved(f"{resource.kind} {vm_matcher.name} does not exist") if live is None else live.spec

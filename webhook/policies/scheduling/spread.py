@@ -14,8 +14,8 @@ to a VMI without any. In the *VMI* and the *VM* the constraints are visible to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeGuard
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -51,6 +51,8 @@ _TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
 # Where constraints stand in an object, and the annotations that state that they were injected.
 _PLACES: Final = (_CONSTRAINTS, _INJECTED_ANNOTATION)
 _VM_PLACES: Final = (_VM_CONSTRAINTS, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
+# Whether nodes have zones, which is asked only where it matters.
+_Zoned: TypeAlias = Callable[[], Awaitable[bool]]
 
 
 def constraints(spread: str) -> list[dict[str, Any]]:
@@ -72,7 +74,7 @@ def constraints(spread: str) -> list[dict[str, Any]]:
     ]
 
 
-def spread_pod(
+async def spread_pod(
     pod: SchedulingPod, request: Request[SchedulingPod], facts: Facts, settings: SchedulingSettings
 ) -> Decision | None:
     """Give a virt-launcher pod soft constraints where its VMI has none; None where there is nothing to say."""
@@ -82,12 +84,12 @@ def spread_pod(
     if isinstance(vmi_owner(pod), Reason):
         return None
     try:
-        if not is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
+        if not await is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
             return None
     except Unreadable:
         # The policy of the scheduler's name warns of it.
         return None
-    return _evaluate_create(pod, own, settings, lambda: has_zones(facts, _required_by(pod)), *_PLACES)
+    return await _evaluate_create(pod, own, settings, lambda: has_zones(facts, _required_by(pod)), *_PLACES)
 
 
 def _required_by(pod: SchedulingPod) -> Requirements:
@@ -98,19 +100,16 @@ def _required_by(pod: SchedulingPod) -> Requirements:
         return EVERY_VM
 
 
-def has_zones(facts: Facts, requirements: Requirements = EVERY_VM) -> bool:
+async def has_zones(facts: Facts, requirements: Requirements = EVERY_VM) -> bool:
     """Whether every node that meets the requirements has a zone, and there are at least two zones.
 
     False also where the nodes cannot be read. The default requirements are those of every VM's pod.
-
-    Raises:
-        NotRead: the nodes have not been read yet; for the Reviewer.
     """
-    nodes = facts.get(NodesKey())
+    nodes = await facts.get(NodesKey())
     return isinstance(nodes, NodeIndex) and nodes.spans(ZONE, requirements)
 
 
-def spread_vmi(
+async def spread_vmi(
     vmi: VirtualMachineInstance, request: Request[VirtualMachineInstance], facts: Facts, settings: SchedulingSettings
 ) -> Decision | None:
     """Give a new VMI soft constraints where it has none; KubeVirt copies them into its pods."""
@@ -119,10 +118,10 @@ def spread_vmi(
         return None
     if request.operation != "CREATE" or vmi.spec is None:
         return None
-    return _evaluate_create(vmi, own, settings, lambda: has_zones(facts), *_PLACES)
+    return await _evaluate_create(vmi, own, settings, lambda: has_zones(facts), *_PLACES)
 
 
-def spread_vm(
+async def spread_vm(
     vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision | None:
     """Give a new VM's template soft constraints where it has none; at UPDATE the owner's word counts."""
@@ -135,13 +134,13 @@ def spread_vm(
     own = _owners_annotation(vm)
     if not settings.spread_virtual_machines or _is_unwanted(own, settings) or request.operation != "CREATE":
         return None
-    return _evaluate_create(vm, own, settings, lambda: has_zones(facts), *_VM_PLACES)
+    return await _evaluate_create(vm, own, settings, lambda: has_zones(facts), *_VM_PLACES)
 
 
-def launchers_of(
+async def launchers_of(
     vm_or_vmi: VirtualMachineInstance | VirtualMachine,
     settings: SchedulingSettings,
-    zoned: Callable[[], bool],
+    zoned: _Zoned,
     *,
     annotation: object,
 ) -> Decision:
@@ -153,7 +152,7 @@ def launchers_of(
     if _is_unwanted(annotation, settings):
         return skip(reasons.spread_off)
     places = (_VM_CONSTRAINTS, _TEMPLATE_ANNOTATION) if isinstance(vm_or_vmi, VirtualMachine) else _PLACES
-    return _evaluate_create(vm_or_vmi, annotation, settings, zoned, *places)
+    return await _evaluate_create(vm_or_vmi, annotation, settings, zoned, *places)
 
 
 def without_injected(present: list[dict[str, Any]], injected_value: str, manifests: Manifests) -> list[dict[str, Any]]:
@@ -181,8 +180,12 @@ def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
     return settings.spread == names.OFF and not own
 
 
-def _evaluate_create(
-    view: Object, own: object, settings: SchedulingSettings, zoned: Callable[[], bool], *places: tuple[str, ...]
+async def _evaluate_create(
+    view: Object,
+    own: object,
+    settings: SchedulingSettings,
+    zoned: _Zoned,
+    *places: tuple[str, ...],
 ) -> Decision:
     """The decision on a new object.
 
@@ -200,7 +203,7 @@ def _evaluate_create(
         return skip(reasons.spread_opted_out)
     if spread not in _TOPOLOGY_KEYS:
         return skip(reasons.spread_invalid(spread), warn=True)
-    if spread == "hostname" or zoned():
+    if spread == "hostname" or await zoned():
         return _write(view, spread, reasons.spread_injected, *places)
     if spread == "both":
         return _write(view, "hostname", reasons.spread_hosts_only, *places)

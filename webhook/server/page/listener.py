@@ -16,6 +16,7 @@ from aiohttp import web
 
 from webhook import __version__
 from webhook.cluster.source import Cluster
+from webhook.facts import Facts
 from webhook.policies.migration.explanation import SERVER, FactPermissions, Question
 from webhook.server.answers import (
     RequestDenied,
@@ -106,9 +107,11 @@ class PageHandler:
         async def permit(question: Question) -> FactPermissions:
             if self._authorizer is None:
                 return SERVER
-            return await self._authorizer.evaluate(
-                lambda facts: authorize_question(user_of(token, facts), question, facts), client
-            )
+
+            async def checked(facts: Facts) -> FactPermissions:
+                return await authorize_question(await user_of(token, facts), question, facts)
+
+            return await self._authorizer.evaluate(checked, client)
 
         async with self._in_flight.seat(request):
             answer = await self._views.show(path, request.rel_url.raw_query_string, permit)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from functools import partial
 from itertools import islice
 from typing import Any, Final, get_args
 from urllib.parse import urlencode
@@ -18,10 +17,10 @@ from webhook.admission.decision import MAX_MESSAGE, compose
 from webhook.admission.reasons import MEANINGS, common
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
-from webhook.facts import Facts, Key, NamespaceKey, NotRead
+from webhook.facts import Facts, Key, NamespaceKey, NotInMemory, from_memory
 from webhook.names import Policy
 from webhook.policies.migration.explanation import FactPermissions, NotThere, Question, few, matrix
-from webhook.review.replay import replay
+from webhook.review.driver import drive
 from webhook.review.scope import of_namespace
 from webhook.server.admin import PAGE_PATH
 from webhook.server.authorizer import DEADLINE_SECONDS
@@ -161,10 +160,10 @@ def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) 
         # The informer is good enough for people.
         return cluster.peek(NamespaceKey(key.name) if isinstance(key, NamespaceKey) else key)
 
-    wide = settings.policy(policy).cluster_wide
+    wide, excluded = settings.policy(policy).cluster_wide, settings.every_excluded_namespace
     try:
-        scope = of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, settings.every_excluded_namespace)
-    except NotRead:
+        scope = from_memory(of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, excluded))
+    except NotInMemory:
         return UNKNOWN
     return INVALID if scope.reason and scope.reason.code == common.UNKNOWN_MODE else scope.mode
 
@@ -264,9 +263,9 @@ class PageViews(msgspec.Struct, frozen=True):
             question = question_of(fields, query.texts("to"), fix)
             question = question._replace(reader=await permit(question))
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-            decide = partial(matrix, question, first=first, count=ROWS)
             facts = Facts(time.time(), self.cluster.peek)
-            it = await replay(decide, self.cluster, facts, deadline, "the question")
+            placement = matrix(question, facts, first=first, count=ROWS)
+            it = await drive(placement, self.cluster, facts, deadline, "the question")
         except InputError as error:
             return PageAnswer(template, {**values, "problem": str(error)}, 404 if isinstance(error, NotThere) else 400)
         added = question.added

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -22,11 +22,12 @@ from webhook.facts import Facts, Key, ListKey, NamespaceKey, ObjectKey, Schedule
 from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
+from webhook.review.driver import OutOfTime, drive
 from webhook.review.endpoints import BY_PATH
-from webhook.review.replay import OutOfTime, replay
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import InstancetypeSettings
 
+T = TypeVar("T")
 NAMES = [NamespaceKey(f"n{number}") for number in range(20)]
 FactsByKey = dict[Key[Any], object]
 
@@ -55,45 +56,49 @@ class Together(MemoryCluster):
         return await super().read(key, deadline)
 
 
-def counting(keys: list[NamespaceKey]) -> Any:
-    def decide(facts: Facts) -> list[Any]:
-        return [facts.get(key) for key in keys]
+def one_by_one(keys: list[NamespaceKey]) -> Callable[[Facts], Coroutine[Any, Any, list[Any]]]:
+    async def policy(facts: Facts) -> list[Any]:
+        return [await facts.get(key) for key in keys]
 
-    return decide
+    return policy
 
 
-async def test_what_is_missing_is_read_and_the_function_asked_again() -> None:
+async def driven(
+    policy: Callable[[Facts], Coroutine[Any, Any, T]], cluster: MemoryCluster, deadline: float = math.inf
+) -> T:
+    facts = Facts()
+    return await drive(policy(facts), cluster, facts, deadline, "it")
+
+
+async def test_what_is_missing_is_read_and_the_policy_goes_on() -> None:
     cluster = MemoryCluster({NAMES[0]: None, NAMES[1]: Unavailable("no")}, peeked=set())
-    assert await replay(counting(NAMES[:2]), cluster, Facts(), math.inf, "it") == [None, Unavailable("no")]
+    assert await driven(one_by_one(NAMES[:2]), cluster) == [None, Unavailable("no")]
     assert cluster.reads == NAMES[:2]
 
 
 async def test_what_is_needed_at_once_is_read_at_once() -> None:
-    cluster = Together({NAMES[0]: None, NAMES[1]: None})
+    async def policy(facts: Facts) -> tuple[object, ...]:
+        return await facts.all(*NAMES[:2])
 
-    def decide(facts: Facts) -> str:
-        facts.need(*NAMES[:2])
-        return "done"
-
-    assert await replay(decide, cluster, Facts(), math.inf, "it") == "done"
+    assert await driven(policy, Together({NAMES[0]: None, NAMES[1]: Unavailable("no")})) == (None, Unavailable("no"))
 
 
-async def test_rounds_go_on_as_long_as_each_one_learns_something() -> None:
+async def test_a_policy_may_need_any_number_of_facts_one_after_the_other() -> None:
     cluster = MemoryCluster(dict.fromkeys(NAMES), peeked=set())
-    assert await replay(counting(NAMES), cluster, Facts(), math.inf, "it") == [None] * len(NAMES)
+    assert await driven(one_by_one(NAMES), cluster) == [None] * len(NAMES)
     assert cluster.reads == NAMES
 
 
-async def test_a_round_that_learns_nothing_is_a_bug() -> None:
-    cluster = MemoryCluster(dict.fromkeys(NAMES), peeked=set())
+async def test_the_policy_runs_once_whatever_it_awaits() -> None:
+    begun: list[str] = []
 
-    def decide(facts: Facts) -> None:
-        facts.need(*NAMES[:2])
-        Facts().need(*NAMES[:1])
+    async def policy(facts: Facts) -> None:
+        begun.append("")
+        for key in NAMES:
+            await facts.get(key)
 
-    with pytest.raises(RuntimeError, match="it asks again"):
-        await replay(decide, cluster, Facts(), math.inf, "it")
-    assert cluster.reads == NAMES[:2]
+    await driven(policy, MemoryCluster(dict.fromkeys(NAMES), peeked=set()))
+    assert len(begun) == 1
 
 
 async def test_the_deadline_ends_it() -> None:
@@ -105,28 +110,59 @@ async def test_the_deadline_ends_it() -> None:
             await asyncio.sleep(deadline - asyncio.get_running_loop().time())
             return await super().read(key, deadline)
 
-    cluster = Slow(dict.fromkeys(NAMES), peeked=set())
-    assert await replay(counting(NAMES[:1]), cluster, Facts(), now + 0.01, "it") == [None]
+    cluster, ended = Slow(dict.fromkeys(NAMES), peeked=set()), list[object]()
+
+    async def cleaning(facts: Facts) -> None:
+        try:
+            await facts.get(NAMES[0])
+            await facts.get(NAMES[1])
+        except Exception as error:
+            ended.append(error)
+        finally:
+            ended.append("ended")
+
+    assert await driven(one_by_one(NAMES[:1]), cluster, now + 0.01) == [None]
     with pytest.raises(OutOfTime):
-        await replay(counting(NAMES[:2]), cluster, Facts(), asyncio.get_running_loop().time() + 0.01, "it")
+        await driven(cleaning, cluster, asyncio.get_running_loop().time() + 0.01)
+    assert ended == ["ended"]
     with pytest.raises(OutOfTime):
-        await replay(counting(NAMES[:1]), cluster, Facts(), now, "it", (NAMES[0],))
+        await driven(one_by_one(NAMES[:1]), cluster, now)
     assert cluster.reads == [NAMES[0], NAMES[0]]
 
 
-async def test_all_rounds_share_one_budget_of_steps() -> None:
-    cluster = MemoryCluster(dict.fromkeys(NAMES), peeked=set())
-    facts = Facts()
+async def test_a_policy_ends_with_its_cancelled_review() -> None:
+    ended: list[str] = []
 
-    def decide(known: Facts) -> str:
+    class Stuck(MemoryCluster):
+        async def read(self, key: Key[Any], deadline: float) -> Any:
+            await asyncio.Event().wait()
+
+    async def policy(facts: Facts) -> None:
+        try:
+            await facts.get(NAMES[0])
+        finally:
+            ended.append("ended")
+
+    review = asyncio.create_task(driven(policy, Stuck({})))
+    await asyncio.sleep(0)
+    review.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await review
+    assert ended == ["ended"]
+
+
+async def test_the_parts_of_a_policy_share_one_budget_of_steps() -> None:
+    async def policy(facts: Facts) -> str:
         spend(MAX_STEPS // 2, "names")
-        known.need(*NAMES[:1])
+        await facts.get(NAMES[0])
+        spend(MAX_STEPS // 2, "names")
         return "done"
 
-    assert await replay(decide, cluster, facts, math.inf, "it") == "done"
+    cluster, facts = MemoryCluster(dict.fromkeys(NAMES), peeked=set()), Facts()
+    assert await drive(policy(facts), cluster, facts, math.inf, "it") == "done"
     assert facts.budget.spent == 2 * (MAX_STEPS // 2)
     with pytest.raises(InputError) as refused:
-        await replay(decide, cluster, facts, math.inf, "it")
+        await drive(policy(facts), cluster, facts, math.inf, "it")
     assert refused.value.where == "it"
 
 
@@ -202,7 +238,7 @@ def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
     denied, asked = evaluated(VALIDATE_VM, world.vm(**NAMED), copies, copies)
     passed, too = evaluated(VALIDATE_VM, world.vm(**NAMED), copies, now)
     assert (denied.decision.code, passed.decision.code) == (instancetypes.DENIED, instancetypes.VALID)
-    # Both in one round.
+    # Both in one batch.
     assert set(asked) == set(too) == {fresh(SIZE), fresh(LIKES)}
 
 

@@ -1,0 +1,98 @@
+"""Answering what a policy awaits, from a cluster, and evaluating it again before it denies.
+
+A policy suspends with a batch of keys. `drive` reads a batch at once, under the deadline, and sends the answers back.
+
+No object is denied, and no user is warned, because of an informer's store, which may be a moment old. KubeVirt checks
+again what a store lets pass. A user who applies an instancetype and a VM of it together must not read that the VM does
+not fit the instancetype of a second ago, so before such an answer all that came from stores is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from webhook.admission.decision import Decision
+from webhook.admission.step_budget import TooComplex
+from webhook.cluster.source import Cluster
+from webhook.errors import InputError
+from webhook.facts import Batch, Facts, uncached_key
+from webhook.k8s.types.meta import Object
+from webhook.policies.common.required_facts import Unreadable
+
+T = TypeVar("T")
+
+_OUT_OF_TIME: Final = "the deadline has passed before all that the answer depends on was read"
+
+
+class OutOfTime(Unreadable):
+    """The deadline has passed, and facts that the answer depends on have not been read."""
+
+
+async def drive(
+    policy: Coroutine[Any, Any, T], cluster: Cluster, facts: Facts, deadline: float, input_name: str, batch: Batch = ()
+) -> T:
+    """What a policy, or another coroutine that awaits facts alone, returns.
+
+    Args:
+        policy: awaits ``facts``; its errors are passed on.
+        cluster: answers the keys.
+        facts: those of the policy.
+        deadline: on the running loop's clock, in seconds; look-ups end by then.
+        input_name: the name of the input, for the error.
+        batch: what the policy awaits now; empty: it has not begun.
+
+    Raises:
+        InputError: the policy takes more steps than ``facts.budget`` allows.
+        OutOfTime: the policy needs more facts, and the deadline has passed.
+    """
+    try:
+        while True:
+            answers = await _read(cluster, batch, deadline) if batch else None
+            try:
+                batch = facts.budget.run(policy.send, answers)
+            except StopIteration as returned:
+                result: T = returned.value
+                return result
+            except TooComplex as error:
+                raise InputError(str(error), input_name) from None
+    finally:
+        policy.close()
+
+
+async def _read(cluster: Cluster, batch: Batch, deadline: float) -> Sequence[object]:
+    """The answers to the keys of a batch, which are looked up at the same time."""
+    if asyncio.get_running_loop().time() >= deadline:
+        raise OutOfTime(_OUT_OF_TIME)
+    if len(batch) == 1:
+        # Nearly always: no task for this.
+        return [await cluster.read(batch[0], deadline)]
+    answers: list[object] = await asyncio.gather(*(cluster.read(key, deadline) for key in batch))
+    return answers
+
+
+async def confirmed(policy: Callable[[Facts], Awaitable[Decision]], facts: Facts) -> Decision:
+    """A policy's decision. Before it denies or warns, it is evaluated again with all that came from stores read again.
+
+    The policy knows nothing of it.
+    """
+    decision = await policy(facts)
+    if not (decision.denial or decision.warnings):
+        return decision
+    stored = facts.informer_keys()
+    if not stored:
+        return decision
+    before, now = await facts.all(*stored), await facts.all(*map(uncached_key, stored))
+    if all(old is new or _content(old) == _content(new) for old, new in zip(before, now, strict=True)):
+        return decision
+    return await policy(facts.fresh())
+
+
+def _content(fact: object) -> object:
+    """What a decision rests on, of an object or a list: stored ones have no metadata but the name."""
+    if isinstance(fact, tuple):
+        return [(item.meta.name, _content(item)) for item in fact]
+    if isinstance(fact, Object) and getattr(fact, "data", None) is None:
+        return getattr(fact, "spec", None)
+    return fact
