@@ -245,7 +245,7 @@ class TestRepairs:
         await world.replicas[0].step()
         world.check()
         await world.settle()
-        assert world.issuer
+        assert world.state.issuer
         late = world.start()
         await world.settle()
         assert late.leaf
@@ -346,7 +346,7 @@ class TestRepairs:
         assert world.state.issuer is None
         world.clock.advance(GRACE_SECONDS)
         await world.settle()
-        assert world.issuer
+        assert world.state.issuer
 
     async def test_no_bundle_no_leaf_at_the_first_start(self) -> None:
         world = CertsWorld()

@@ -112,7 +112,7 @@ class ServerReplica(WebhookServer):
 
     def _command(self) -> list[str]:
         own = [part for part in super()._command() if not part.startswith(("--register", "--url"))]
-        assert self.access.kubeconfig_for(*ACCOUNT)
+        self.access.kubeconfig_for(*ACCOUNT)
         return [*own, *([f"--url={self._url}"] if self._url else []), *self._arguments]
 
 
