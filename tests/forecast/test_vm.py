@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -188,6 +189,23 @@ async def test_files_come_first_and_without_a_source_alone() -> None:
     assert await LookupThread(found, source).run(lambda get: get("DataSource", "a", "i")) == {"from": "file"}
     assert await LookupThread(found, None).run(lambda get: get("DataSource", "a", "x")) is None
     assert source.asked == []
+
+
+def test_a_command_that_is_interrupted_ends_although_a_rule_waits_for_an_object() -> None:
+    class Stuck(SearchedSource):
+        async def read(self, key: Any, deadline: float) -> Any:
+            asking.set()
+            await asyncio.Event().wait()
+
+    async def interrupted() -> None:
+        running = asyncio.create_task(LookupThread({}, Stuck()).run(lambda get: get("DataSource", "a", "i")))
+        await asking.wait()
+        running.cancel()
+        await running
+
+    asking = asyncio.Event()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(interrupted())
 
 
 @pytest.mark.parametrize(("namespace", "place"), [("a", "a/c"), ("", "c")])
