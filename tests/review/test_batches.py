@@ -373,6 +373,20 @@ def test_every_fact_at_once(case: Case, golden: Golden) -> None:
     golden("\n".join([f"{case.path}: {len(cluster.batches)} batches", *(f"  {batch}" for batch in batches)]))
 
 
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+async def test_what_is_in_memory_is_answered_at_once_and_alike(case: Case) -> None:
+    class InMemory(RemoteCluster):
+        def __init__(self, facts: Facts) -> None:
+            super().__init__(facts)
+            self.peeked = set(facts)
+
+    remote, _ = await evaluated(case.path, case.body, case.facts, case.section)
+    verdict, cluster = await evaluated(case.path, case.body, case.facts, case.section, InMemory)
+    assert (verdict.decision, verdict.patch) == (remote.decision, remote.patch)
+    # What is written out is read anew, and so is what denies.
+    assert verdict.decision.denial or all(getattr(key, "fresh", False) for key in cluster.reads)
+
+
 @pytest.mark.parametrize("count", [5, 500])
 def test_forged_evacuations_keep_no_eviction_from_being_evaluated(count: int) -> None:
     """They are looked at all at once, and no more than twice the cap and some."""

@@ -1,4 +1,4 @@
-"""The Reviewer over a cluster in memory: modes, replay, and every way of not knowing."""
+"""The Reviewer over a cluster in memory: modes, facts, and every way of not knowing."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_namespace_names_the_scheduler() -> None:
     assert patched(body, response)["spec"]["schedulerName"] == "batch"
 
 
-def test_replay_reads_each_fact_once() -> None:
+def test_each_fact_is_read_once() -> None:
     cluster = MemoryCluster(known(vmi()), peeked=set())
     verdict, _ = evaluate(review(launcher_pod()), cluster=cluster)
     assert verdict.label == "patched"
@@ -124,12 +124,12 @@ _vmis: st.SearchStrategy[Any] = st.sampled_from(
 
 
 @given(_healths, _vmis, st.sampled_from(["enforce", "warn", "audit", "off", None]), st.data())
-def test_replay_never_changes_an_answer(health: Any, found: Any, mode: str | None, data: Any) -> None:
+def test_what_is_in_memory_never_changes_an_answer(health: Any, found: Any, mode: str | None, data: Any) -> None:
     facts = known(found, health, mode)
     peeked = data.draw(st.sets(st.sampled_from(sorted(facts, key=repr))))
     _, at_once = evaluate(review(launcher_pod()), facts)
-    _, replayed = evaluate(review(launcher_pod()), cluster=MemoryCluster(facts, peeked))
-    assert replayed == at_once
+    _, read = evaluate(review(launcher_pod()), cluster=MemoryCluster(facts, peeked))
+    assert read == at_once
 
 
 @given(

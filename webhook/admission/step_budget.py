@@ -5,9 +5,8 @@ tenant wrote says beforehand how many steps it takes (`spend`), and a review tha
 with `TooComplex`, on every machine and under any load alike. A step is about what one element of a list costs, a
 microsecond or two.
 
-The budget belongs to one review and covers all its rounds: `StepBudget.run` makes it the present one while a policy
-runs. Outside of reviews, in tests and on the command line of `expand`, no budget is the present one, and nothing is
-counted.
+The budget belongs to one review: `StepBudget.run` makes it the present one while a policy runs, until it suspends.
+Outside of reviews, in tests and on the command line of `expand`, no budget is the present one, and nothing is counted.
 """
 
 from __future__ import annotations

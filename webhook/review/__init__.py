@@ -1,1 +1,1 @@
-"""From a review's bytes to its answer's bytes: endpoints, scope, replay, reviewer."""
+"""From a review's bytes to its answer's bytes: endpoints, scope, driver, reviewer."""

@@ -57,13 +57,11 @@ class Evaluation(msgspec.Struct, frozen=True):
     label: Label
 
 
-class PendingReview(msgspec.Struct):
-    """A review that waits for facts.
+class _Review(msgspec.Struct, frozen=True):
+    """One review, and what it is evaluated by.
 
     Attributes:
         start: when it started, on the clock of `time.perf_counter`.
-        evaluation: the evaluation, which has begun.
-        batch: the facts that it waits for.
     """
 
     endpoint: Endpoint
@@ -71,8 +69,18 @@ class PendingReview(msgspec.Struct):
     facts: Facts
     settings: Settings
     start: float
-    evaluation: Coroutine[Any, Any, Evaluation] | None = None
-    batch: Batch = ()
+
+
+class PendingReview(msgspec.Struct, frozen=True):
+    """A review that waits for facts.
+
+    Attributes:
+        evaluation: what waits for the batch.
+    """
+
+    review: _Review
+    evaluation: Coroutine[Any, Any, Evaluation]
+    batch: Batch
 
 
 class Observer:
@@ -139,30 +147,28 @@ class Reviewer:
         start = time.perf_counter()
         received = endpoint.codec.decode(body)
         facts = Facts(self._wall(), self.cluster.peek, verified=verified)
-        pending = PendingReview(endpoint, received, facts, self._settings(), start)
-        pending.evaluation = _decide(pending, self._scopes)
+        review = _Review(endpoint, received, facts, self._settings(), start)
+        evaluation = _decide(review, self._scopes)
         try:
-            pending.batch = facts.budget.run(pending.evaluation.send, None)
+            batch: Batch = facts.budget.run(evaluation.send, None)
         except StopIteration as returned:
             verdict: Evaluation = returned.value
         except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
-            verdict = self._evaluate_bug(pending, error)
+            verdict = self._evaluate_bug(review, error)
         else:
-            return pending
-        return self._report(pending, verdict)
+            return PendingReview(review, evaluation, batch)
+        return self._report(review, verdict)
 
     async def evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
         """The evaluation of a review that waits for facts; look-ups end by the deadline, on the loop's clock."""
+        review, path = pending.review, pending.review.endpoint.path
         try:
-            assert pending.evaluation, "evaluate_from_memory has begun it"
-            verdict = await drive(
-                pending.evaluation, self.cluster, pending.facts, deadline, pending.endpoint.path, pending.batch
-            )
+            verdict = await drive(pending.evaluation, self.cluster, review.facts, deadline, path, pending.batch)
         except OutOfTime as error:
-            verdict = _unknown(pending, common.lookup_failed("the request was not evaluated", error.why))
+            verdict = _unknown(review, common.lookup_failed("the request was not evaluated", error.why))
         except Exception as error:  # noqa: BLE001 - the same
-            verdict = self._evaluate_bug(pending, error)
-        return self._report(pending, verdict)
+            verdict = self._evaluate_bug(review, error)
+        return self._report(review, verdict)
 
     def overloaded(self, endpoint: Endpoint, prefix: bytes, why: str, status: int) -> bytes | None:
         """The answer to a review that is not evaluated, since there is no memory or time for it.
@@ -183,31 +189,31 @@ class Reviewer:
         if head is None:
             return None
         facts = Facts(self._wall(), self.cluster.peek, verified=False)
-        pending = PendingReview(endpoint, Received(*head), facts, self._settings(), time.perf_counter())
-        mode, request = _assumed_mode(endpoint), pending.received.request
+        review = _Review(endpoint, Received(*head), facts, self._settings(), time.perf_counter())
+        mode, request = _assumed_mode(endpoint), review.received.request
         if request.namespace:
             # In doubt, what the API server says by calling this endpoint counts.
             with suppress(NotInMemory):
                 where, _ = from_memory(
-                    self._scopes.resolve(endpoint.policy, endpoint.stage, request, facts, pending.settings)
+                    self._scopes.resolve(endpoint.policy, endpoint.stage, request, facts, review.settings)
                 )
                 unknown = where.reason and where.reason.code == common.NAMESPACE_UNREADABLE
                 mode = mode if unknown else where.mode
         status = status if endpoint.denies else 0
-        return encode(self._report(pending, _undecided(pending, mode, common.overloaded(why), status)))
+        return encode(self._report(review, _undecided(review, mode, common.overloaded(why), status)))
 
-    def _evaluate_bug(self, pending: PendingReview, error: BaseException) -> Evaluation:
+    def _evaluate_bug(self, review: _Review, error: BaseException) -> Evaluation:
         for observer in self._observers:
-            observer.on_error(pending.endpoint, error)
-        return _unknown(pending, common.internal_error(pending.received.request.uid))
+            observer.on_error(review.endpoint, error)
+        return _unknown(review, common.internal_error(review.received.request.uid))
 
-    def _report(self, pending: PendingReview, verdict: Evaluation) -> Evaluation:
+    def _report(self, review: _Review, verdict: Evaluation) -> Evaluation:
         """Pass an evaluation on to metrics and audit."""
-        seconds = time.perf_counter() - pending.start
-        endpoint, request, decision = pending.endpoint, verdict.request, verdict.decision
+        seconds = time.perf_counter() - review.start
+        endpoint, request, decision = review.endpoint, verdict.request, verdict.decision
         for observer in self._observers:
             observer.on_evaluated(endpoint, verdict, seconds)
-        ages = self.cluster.ages(pending.facts.remembered)
+        ages = self.cluster.ages(review.facts.remembered)
         namespace, object_name, user = request.namespace or "", wire.object_name(request), request.user_info.username
         record = Record(
             SCHEMA,
@@ -244,34 +250,34 @@ def encode(verdict: Evaluation) -> bytes:
     return wire.encode(verdict.api_version, verdict.request, verdict.outcome, verdict.patch, notes)
 
 
-async def _decide(pending: PendingReview, scopes: Scopes) -> Evaluation:
+async def _decide(review: _Review, scopes: Scopes) -> Evaluation:
     """Everything from the scope to the patch, from facts alone."""
-    endpoint, received, facts = pending.endpoint, pending.received, pending.facts
+    endpoint, received, facts = review.endpoint, review.received, review.facts
     request = received.request
-    where, section = await scopes.resolve(endpoint.policy, endpoint.stage, request, facts, pending.settings)
+    where, section = await scopes.resolve(endpoint.policy, endpoint.stage, request, facts, review.settings)
     mode = where.mode
     if mode == names.OFF:
         reason = where.reason or common.out_of_scope
         if reason.code == common.NAMESPACE_UNREADABLE:
-            return _unknown(pending, reason)
-        return _evaluation(pending, mode, Decision((reason,)), "skipped")
+            return _unknown(review, reason)
+        return _evaluation(review, mode, Decision((reason,)), "skipped")
     if received.malformed:
-        return _not_evaluable(pending, mode, received.malformed)
+        return _not_evaluable(review, mode, received.malformed)
     view = request.object
     is_other = (request.sub_resource or "") != endpoint.sub_resource
     if is_other or view is None:
         reason = common.other_subresource(request.sub_resource) if is_other else common.no_object(request.operation)
-        return _evaluation(pending, mode, Decision((reason,)), "skipped")
+        return _evaluation(review, mode, Decision((reason,)), "skipped")
     try:
         decision = await confirmed(lambda facts: endpoint.handler(view, request, facts, section), facts)
         outcome = decision.under(mode, endpoint.policy)
         rendered = patch.render(view, outcome.changes) if outcome.changes else None
     except RecursionError:
         # Depth comes with data, never with code: here with what was read beside the object.
-        return _not_evaluable(pending, mode, common.too_deep)
+        return _not_evaluable(review, mode, common.too_deep)
     except TooComplex as error:
         # To ask again would not help, so a denial is about the object and not about the server.
-        return _not_evaluable(pending, mode, str(error), common.TOO_COMPLEX)
+        return _not_evaluable(review, mode, str(error), common.TOO_COMPLEX)
     return Evaluation(received.api_version, request, mode, decision, outcome, rendered, _label(decision, mode))
 
 
@@ -289,33 +295,33 @@ def _assumed_mode(endpoint: Endpoint) -> Mode:
     return names.ENFORCE if endpoint.stage == "enforce" else names.AUDIT
 
 
-def _evaluation(pending: PendingReview, mode: Mode, decision: Decision, label: Label) -> Evaluation:
+def _evaluation(review: _Review, mode: Mode, decision: Decision, label: Label) -> Evaluation:
     """An evaluation in which the policy decided nothing, so that there is no patch."""
-    received, outcome = pending.received, decision.under(mode, pending.endpoint.policy)
+    received, outcome = review.received, decision.under(mode, review.endpoint.policy)
     return Evaluation(received.api_version, received.request, mode, decision, outcome, None, label)
 
 
-def _unknown(pending: PendingReview, reason: Reason) -> Evaluation:
+def _unknown(review: _Review, reason: Reason) -> Evaluation:
     """The answer where kubevirt-webhook fails, as the endpoint's ``on_error`` and its policy's failurePolicy say."""
-    status = 503 if pending.endpoint.fails_closed(pending.settings) else 0
-    return _undecided(pending, _assumed_mode(pending.endpoint), reason, status)
+    status = 503 if review.endpoint.fails_closed(review.settings) else 0
+    return _undecided(review, _assumed_mode(review.endpoint), reason, status)
 
 
-def _undecided(pending: PendingReview, mode: Mode, reason: Reason, status: int) -> Evaluation:
+def _undecided(review: _Review, mode: Mode, reason: Reason, status: int) -> Evaluation:
     """The answer to a request that is not evaluated now: in mode ``enforce`` a denial, unless its status is 0."""
     deny = status and mode == names.ENFORCE
     denial = Denial(status, common.not_evaluated_now(reason)) if deny else None
-    warnings = () if deny else (common.allowed_unchanged(pending.endpoint.kind, reason),)
-    return _evaluation(pending, mode, Decision((reason,), denial=denial, warnings=warnings), "error")
+    warnings = () if deny else (common.allowed_unchanged(review.endpoint.kind, reason),)
+    return _evaluation(review, mode, Decision((reason,), denial=denial, warnings=warnings), "error")
 
 
-def _not_evaluable(pending: PendingReview, mode: Mode, why: str, code: str = common.INVALID_OBJECT) -> Evaluation:
+def _not_evaluable(review: _Review, mode: Mode, why: str, code: str = common.INVALID_OBJECT) -> Evaluation:
     """The answer to an object that cannot be evaluated: what mutates leaves it alone, what validates denies it."""
-    endpoint = pending.endpoint
+    endpoint = review.endpoint
     reason = common.not_evaluable(endpoint.kind, why, code)
     if endpoint.verb == "mutate":
         warning = common.allowed_unchanged(endpoint.kind, reason)
-        return _evaluation(pending, mode, Decision((reason,), warnings=(warning,)), "error")
+        return _evaluation(review, mode, Decision((reason,), warnings=(warning,)), "error")
     decision = Decision((reason,), denial=Denial(422, common.correct_the_object(reason)))
     label = "error" if code == common.TOO_COMPLEX else _label(decision, mode)
-    return _evaluation(pending, mode, decision, label)
+    return _evaluation(review, mode, decision, label)

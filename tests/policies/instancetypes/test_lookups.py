@@ -106,7 +106,7 @@ def test_what_a_vm_names_is_read_at_once_and_then_what_its_revisions_lead_to() -
         for each, name in zip(MATCHERS, ("large", "likes"), strict=True)
     }
     vm = world.vm(instancetype=world.SMALL, preference=world.FEDORA) | {"status": references}
-    known = {key: peek(key) for key in map(key_of, BY_ID)}
+    known: dict[Key[Any], object] = {key: peek(key) for key in map(key_of, BY_ID)}
     _, batches = answered(Lookups(Facts(), "demo").read_named(read_vm(vm, NEWEST)), known)
     # The revision was captured from another instancetype, and that one counts which the VM names now.
     assert batches == [
