@@ -296,8 +296,8 @@ def test_only_dry_runs_on_this_machine_are_sent(tmp_path: Path, client: Path) ->
 
 
 @pytest.mark.e2e
-def test_it_runs_on_a_real_api_server(tmp_path: Path, client: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert client
+@pytest.mark.usefixtures("client")
+def test_it_runs_on_a_real_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         build.ensure(os.environ)
     except build.UnavailableError as error:
