@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -20,7 +21,7 @@ from webhook.cli.bench import command, samples
 from webhook.cli.bench.report import BenchReport, NotMeasured, RequestFigures, WebhookFigures, lines
 from webhook.install.stored_settings import CONFIG_MAPS
 from webhook.install.webhooks import CONFIGURATIONS
-from webhook.k8s.resources import LEASES, NAMESPACES, PODS
+from webhook.k8s.resources import LEASES, NAMESPACES, PODS, Resource
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.placement.machines import MIGRATIONS
 
@@ -33,7 +34,8 @@ POD_PATH, VM_PATH = PODS.path("shop"), UNSTRUCTURED_VMS.path("shop")
 def api(tmp_path: Path) -> Iterator[FakeApiServer]:
     """A cluster with KubeVirt and a VM that runs in the namespace shop."""
     with in_thread(running(FakeApiServer())) as server:
-        for resource in (CONFIG_MAPS, LEASES, PODS, UNSTRUCTURED_VMS, MIGRATIONS, *CONFIGURATIONS.values()):
+        served: list[Resource[Any]] = [CONFIG_MAPS, LEASES, PODS, UNSTRUCTURED_VMS, MIGRATIONS]
+        for resource in [*served, *CONFIGURATIONS.values()]:
             server.serve(resource)
         server.put(NAMESPACES, "shop", metadata={"labels": {"team": "shop"}})
         server.put(UNSTRUCTURED_VMIS, "gone", "shop", status={"phase": "Succeeded"})
@@ -47,13 +49,13 @@ def bench(tmp_path: Path, api: FakeApiServer) -> Command:
     return partial(run, "bench", "--kubeconfig", tmp_path / "kubeconfig", "--number", "2", "--rate", "50", "-n", "shop")
 
 
-def posted(api: FakeApiServer) -> list[dict[str, object]]:
+def posted(api: FakeApiServer) -> list[dict[str, Any]]:
     """The bodies of what was written, in their order."""
     return [json.loads(asked.body) for asked in api.asked if asked.method != "GET"]
 
 
-def report(result: Result) -> dict[str, list[dict[str, object]]]:
-    found: dict[str, list[dict[str, object]]] = json.loads(result.stdout)
+def report(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.stdout)
     return found
 
 
@@ -72,14 +74,14 @@ def test_each_kind_is_sent_as_a_dry_run_and_nothing_else_is_written(api: FakeApi
         (kind, 2, 0) for kind in KINDS
     ]
     assert [each["baseline"] for each in found["requests"]] == [True, False, False, False, False]
-    assert all(0 < each["p50Ms"] <= each["p99Ms"] for each in found["requests"])  # type: ignore[operator]
+    assert all(0 < each["p50Ms"] <= each["p99Ms"] for each in found["requests"])
     assert found["notMeasured"] == []
     written = [asked for asked in api.asked if asked.method != "GET"]
     assert {(asked.method, asked.query.get("dryRun")) for asked in written} == {("POST", "All")}
     # One of each kind beside those that count.
     assert Counter(body["kind"] for body in posted(api)) == dict.fromkeys(KINDS, 3)
     (migration, *_) = (body for body in posted(api) if body["kind"] == KINDS[-1])
-    assert migration["spec"]["vmiName"] == "web"  # type: ignore[index]
+    assert migration["spec"]["vmiName"] == "web"
 
 
 def test_it_says_first_what_it_will_do(bench: Command, golden: Golden) -> None:
