@@ -206,6 +206,11 @@ bench-cluster: binaries ## Create pods and VMs through a real API server: with n
 bench-start: $(READY) ## Measure a replica's start and memory, with 5,000 nodes and namespaces too
 	@$(BIN)/python -m bench.start $(BENCH)
 
+# An hour and some minutes; KUBEVIRT_CRDS= takes KubeVirt's own definitions.
+.PHONY: bench-churn
+bench-churn: binaries ## Let a cluster of 5,000 nodes and 2,000 VMs change for an hour, and see whether a replica grows; SECONDS=600 for less
+	@$(BIN)/python -m bench.churn $(if $(SECONDS),--seconds=$(SECONDS)) $(BENCH)
+
 .PHONY: bench-layers
 bench-layers: binaries ## Count what nodes pull with and without scores for image layers, and time the scores
 	@$(BIN)/python -m bench.layers $(BENCH)

@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "install": ("webhook.cli.installation:install", "Install or upgrade kubevirt-webhook in a cluster."),
     "hand-over": ("webhook.cli.installation:hand_over", "Pass an installation from one tool to another."),
     "doctor": ("webhook.cli.doctor:doctor", "Check an installation and suggest fixes."),
+    "bench": ("webhook.cli.bench.command:bench", "Measure what admission costs in your cluster, by dry runs."),
     "uninstall": ("webhook.cli.installation:uninstall", "Remove kubevirt-webhook from a cluster."),
     "cleanup": ("webhook.cli.installation:cleanup", "Remove what kubevirt-webhook wrote into VMs."),
     "manifests": ("webhook.cli.admin:manifests", "Print webhook configurations, or policies that need no server."),

@@ -119,9 +119,10 @@ def _kubeconfig(kubeconfig: Path | None, as_user: str, as_uid: str, as_groups: t
     return Kubeconfig(str(kubeconfig or ""), impersonation)
 
 
-def namespace_option(text: str) -> _Decorator:
-    """``-n NAMESPACE``, whose name is checked, passed as ``namespace``; None without it."""
-    return click.option("-n", "--namespace", metavar="NAMESPACE", callback=_NAMESPACE, help=text)
+def namespace_option(text: str, *flags: str) -> _Decorator:
+    """``-n NAMESPACE``, or an option with other flags, whose name is checked; None without it."""
+    named = flags or ("-n", "--namespace")
+    return click.option(*named, metavar="NAMESPACE", callback=_NAMESPACE, help=text)
 
 
 def image_option(text: str, *, required: bool = False) -> _Decorator:

@@ -152,7 +152,7 @@ async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
 
 
 @pytest.mark.parametrize(("known_fields", "said"), [(None, "tables"), (Definitions(()), "definitions")])
-def test_the_metric_of_the_release_says_what_knows_its_fields(
+async def test_the_metric_of_the_release_says_what_knows_its_fields(
     audit: LineWriter, known_fields: Definitions | None, said: str
 ) -> None:
     version = parse_version("v1.8.1")
@@ -161,6 +161,21 @@ def test_the_metric_of_the_release_says_what_knows_its_fields(
     cluster = MemoryCluster({KubeVirtKey(): installed(configuration)})
     metrics = scraped(audit, following(sample=0), Background(), cluster)
     assert f'kubevirt_webhook_kubevirt_release{{fields="{said}",rules="known",version="1.8.1"}} 1.0' in metrics
+
+
+async def test_tasks_that_have_not_ended_are_counted(audit: LineWriter) -> None:
+    def counted() -> int:
+        text = scraped(audit, following(sample=0), Background())
+        (line,) = (line for line in text.splitlines() if line.startswith("kubevirt_webhook_event_loop_tasks "))
+        return int(float(line.split()[1]))
+
+    before = counted()
+    waiting = [asyncio.create_task(asyncio.sleep(3600)) for _ in range(3)]
+    assert counted() == before + 3
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert counted() == before
 
 
 async def test_of_two_connections_the_first_is_closed_where_the_second_cannot_be_made(

@@ -476,10 +476,12 @@ def metrics_state(
     lost = "Audit lines that could not be written, or that were not read in time."
     tokens = "Verifications of bearer tokens of senders by result."
     restored = "Times that etcd was found to have been restored from an older copy."
+    tasks = "Tasks of the event loop that have not ended; steady while the load is."
     return [
         StateMetric("kubevirt_webhook_build_info", version, lambda: {__version__: 1.0}, ("version",)),
         StateMetric("kubevirt_webhook_requests_in_flight", "Requests in progress.", lambda: app.in_flight),
         StateMetric("kubevirt_webhook_request_bytes", taken, lambda: app.taken_bytes),
+        StateMetric("kubevirt_webhook_event_loop_tasks", tasks, lambda: len(asyncio.all_tasks())),
         StateMetric("kubevirt_webhook_ready", synced, lambda: float(not waiting_for())),
         StateMetric("kubevirt_webhook_kubevirt_release", rules, release, ("version", "rules", "fields")),
         StateMetric("kubevirt_webhook_scheduler_available", health, available, ("scheduler",)),

@@ -1,0 +1,1 @@
+"""`kubevirt-webhook bench`: what admission costs in a user's own cluster."""
