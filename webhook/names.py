@@ -78,6 +78,8 @@ REVISION_OBJECT_KIND_LABEL: Final = "instancetype.kubevirt.io/object-kind"
 
 # The API server writes this name into every pod that has none, before any webhook runs.
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+# The second scheduler, as `install` runs it: its namespace, its ConfigMap and its Lease.
+SECOND_SCHEDULER: Final = "kubevirt-scheduler"
 
 # Mutating configurations run in the order of their names: the first sorts before `virt-api-mutator`, the second after
 # it and after the webhooks of other schedulers, which so get the first say.

@@ -17,9 +17,9 @@ from tests.golden_files import Golden
 from webhook import names
 from webhook.cluster import selection
 from webhook.install.registration import configurations
-from webhook.install.stored_settings import CONFIG_MAPS, NAME
+from webhook.install.stored_settings import NAME
 from webhook.install.webhooks import CONFIGURATIONS
-from webhook.k8s.resources import NAMESPACES, NODES
+from webhook.k8s.resources import CONFIG_MAPS, NAMESPACES, NODES
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.definitions import NAMES as DEFINITION_NAMES
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, KUBEVIRTS, UNSTRUCTURED_VMS, VMIS

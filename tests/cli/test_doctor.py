@@ -13,7 +13,7 @@ from tests.cli.runner import Command, Ended, Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.doctor.world import NS, DoctorWorld, cluster
 from tests.golden_files import Golden
-from webhook.install.stored_settings import CONFIG_MAPS
+from webhook.k8s.resources import CONFIG_MAPS
 
 SETTINGS = """\
 schedulers: {kubevirt: {healthCheck: lease kubevirt-scheduler/kubevirt-scheduler}}

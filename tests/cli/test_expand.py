@@ -26,8 +26,9 @@ from webhook.admission.redaction import redact
 from webhook.cli.expand import Explanation, _text
 from webhook.cli.main import main
 from webhook.cluster.reader import RESOURCES
-from webhook.install.stored_settings import CONFIG_MAPS, NAME
+from webhook.install.stored_settings import NAME
 from webhook.install.webhooks import CONFIGURATIONS
+from webhook.k8s.resources import CONFIG_MAPS
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.go_json.origins import leaves
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS

@@ -78,7 +78,7 @@ class TestReading:
 
     def test_other_kinds_are_a_mistake_of_the_program(self, tmp_path: Path) -> None:
         with pytest.raises(KeyError):
-            cluster(tmp_path).objects("Service")
+            cluster(tmp_path).objects("Endpoints")
 
 
 class TestAnswers:

@@ -30,9 +30,8 @@ from webhook.doctor.kubevirt import PLUGINS
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from webhook.doctor.report import Finding, Report
 from webhook.errors import InputError, InputErrors
-from webhook.install.stored_settings import CONFIG_MAPS
 from webhook.k8s.client.api import Transport
-from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
+from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.kubevirt.resources import KUBEVIRTS
 
 # Other people's objects.

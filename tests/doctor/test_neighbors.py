@@ -7,8 +7,7 @@ import pytest
 
 from tests.doctor.world import Change, DoctorWorld, both, forbid, put
 from webhook.doctor.neighbors import KUBE_DESCHEDULERS, check_neighbors
-from webhook.install.stored_settings import CONFIG_MAPS
-from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
+from webhook.k8s.resources import CONFIG_MAPS, NODES_WITH_IMAGES, PODS
 
 OPERATOR = "openshift-kube-descheduler-operator"
 

@@ -15,8 +15,7 @@ from webhook.doctor.installation import DEPLOYMENTS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
 from webhook.doctor.report import Finding
 from webhook.doctor.schedulers import check_profile, check_schedulers
-from webhook.install.stored_settings import CONFIG_MAPS
-from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
+from webhook.k8s.resources import CONFIG_MAPS, LEASES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
 
 PLACE = "kubevirt-scheduler"

@@ -34,11 +34,10 @@ from webhook.doctor.permissions import CLUSTER_ROLES
 from webhook.doctor.report import Finding, Report
 from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
-from webhook.install.stored_settings import CONFIG_MAPS
 from webhook.install.webhooks import CONFIGURATIONS
 from webhook.k8s.client.api import NO_QUERY
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
+from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.names import DOMAIN
 from webhook.settings.file import load

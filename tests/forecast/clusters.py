@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from webhook.forecast.priorities import PriorityClass
 from webhook.forecast.snapshot import ClusterObjects, PodDisruptionBudget
-from webhook.k8s.types.core import NodeWithoutImages
+from webhook.k8s.types.core import Node
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
-from webhook.placement.machines import Claim, LauncherPod, Migration, PersistentVolume, Vmi
+from webhook.placement.machines import Claim, Migration, PersistentVolume, Vmi
 from webhook.placement.quota import ResourceQuota
+from webhook.placement.running_pods import RunningPod
 
 Json = dict[str, Any]
 
@@ -135,8 +136,8 @@ def snapshot(
     classes: Sequence[Json] = (),
 ) -> ClusterObjects:
     return ClusterObjects(
-        nodes=_views(NodeWithoutImages, nodes),
-        pods=_views(LauncherPod, [*(pod for _, pod in vms), *pods]),
+        nodes=_views(Node, nodes),
+        pods=_views(RunningPod, [*(pod for _, pod in vms), *pods]),
         vmis=_views(Vmi, [vmi for vmi, _ in vms]),
         migrations=_views(Migration, migrations),
         namespaces=_views(Namespace, [{"metadata": {"name": "shop", "labels": {"team": "shop"}}}]),

@@ -24,7 +24,7 @@ from webhook.cli.inputs import connected, parse_release, say_skipped
 from webhook.cli.options import Source, VmName, output_option, source_option, vm_argument
 from webhook.cluster.directory import FileObject, describe_wrong_type
 from webhook.cluster.files import FilesCluster, read_index
-from webhook.cluster.reader import OnceCluster, Reader
+from webhook.cluster.reader import OnceCluster, Reader, kubernetes_version
 from webhook.cluster.selection import open_cluster, require_single_source
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
@@ -33,11 +33,12 @@ from webhook.forecast import report
 from webhook.forecast import update as updates
 from webhook.forecast.drain import plan
 from webhook.forecast.priorities import PRIORITY_CLASSES
+from webhook.forecast.profiles import profiles_in, read_profiles
 from webhook.forecast.report import PENDING_SECONDS, BlockedPod, DrainPlan, PlannedTransfer, UpdatePlan, VmPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.quantity import parse
-from webhook.k8s.resources import NAMESPACES, NODES, Resource
+from webhook.k8s.resources import CONFIG_MAPS, NAMESPACES, NODES_WITH_IMAGES, Resource
 from webhook.k8s.types.meta import Object
 from webhook.k8s.types.selectors import parse_selector
 from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall, find_in_use
@@ -48,7 +49,10 @@ from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Vmi
 from webhook.placement.nodes import MEMORY, format_amount
+from webhook.placement.profiles import Profiles
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
+from webhook.placement.running_pods import SERVICES
+from webhook.placement.scores import NEWEST, Version
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import MigrationExplanation, Question, few
@@ -542,7 +546,7 @@ def _time(seconds: int, at_most: int | None) -> str:
 
 # By field of `ClusterObjects`: the list to read, and what the plan lacks without it, a clause; empty: there is none.
 _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
-    "nodes": (NODES, ""),
+    "nodes": (NODES_WITH_IMAGES, ""),
     "pods": (RUNNING_PODS, ""),
     "vmis": (VMIS, ""),
     "kubevirts": (KUBEVIRTS, ""),
@@ -559,6 +563,7 @@ _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
         PRIORITY_CLASSES,
         "PriorityClasses are not known; those of the present pods count",
     ),
+    "services": (SERVICES, "whether kube-scheduler spreads VMs of Services is not known"),
     "policies": (MIGRATION_POLICIES, "whether MigrationPolicies change the limits is not known"),
 }
 
@@ -569,7 +574,8 @@ def from_files(directory: Path, releases: Releases | None = None) -> ClusterObje
     index = read_index(directory, skipped)
     say_skipped(skipped)
     lists = {field: [_as_view(each, kind) for each in index[kind.kind].values()] for field, (kind, _) in _LISTS.items()}
-    return _cluster_objects(lists, [], releases)
+    profiles = profiles_in(_as_view(each, CONFIG_MAPS) for each in index[CONFIG_MAPS.kind].values())
+    return _cluster_objects(lists, [], releases, profiles, NEWEST)
 
 
 async def from_cluster(kubeconfig: Kubeconfig | None, releases: Releases | None = None) -> ClusterObjects:
@@ -579,8 +585,15 @@ async def from_cluster(kubeconfig: Kubeconfig | None, releases: Releases | None 
     """
     async with connected(kubeconfig) as transport:
         reader = Reader(transport)
-        lists = await asyncio.gather(*(reader.all(resource) for resource, _ in _LISTS.values()))
+        profiles, version, *lists = await asyncio.gather(
+            read_profiles(reader),
+            kubernetes_version(transport),
+            *(reader.all(resource) for resource, _ in _LISTS.values()),
+        )
     gaps, by_field = [], {}
+    if isinstance(version, Unavailable):
+        gaps.append(f"which version kube-scheduler has is not known: {version.why}")
+        version = NEWEST
     for (field, (_, missing)), listed in zip(_LISTS.items(), lists, strict=True):
         if not isinstance(listed, Unavailable):
             by_field[field] = list(listed)
@@ -591,7 +604,7 @@ async def from_cluster(kubeconfig: Kubeconfig | None, releases: Releases | None 
     for kind, number in reader.malformed.items():
         objects = pluralize(number, f"object of the kind {kind}", f"objects of the kind {kind}")
         gaps.append(f"{objects} cannot be decoded")
-    return _cluster_objects(by_field, gaps, releases)
+    return _cluster_objects(by_field, gaps, releases, profiles, version)
 
 
 def _as_view(entry: FileObject, resource: Resource[V]) -> V:
@@ -606,7 +619,9 @@ def _as_view(entry: FileObject, resource: Resource[V]) -> V:
         raise InputError(describe_wrong_type(value, error)[1], where) from None
 
 
-def _cluster_objects(by_field: dict[str, list[Any]], gaps: list[str], releases: Releases | None) -> ClusterObjects:
+def _cluster_objects(
+    by_field: dict[str, list[Any]], gaps: list[str], releases: Releases | None, profiles: Profiles, kubernetes: Version
+) -> ClusterObjects:
     kubevirts, (before, after) = by_field.pop("kubevirts"), releases or Releases()
     kubevirt, declared = find_in_use(kubevirts), after or before
     install = KubeVirtInstall.of(kubevirts, declared.version if declared else None)
@@ -625,5 +640,7 @@ def _cluster_objects(by_field: dict[str, list[Any]], gaps: list[str], releases: 
         **lists,
         kubevirt=replace(configuration, launchers_of=made_by),
         workload_updates=strategy or WorkloadUpdateStrategy(),
+        profiles=profiles,
+        kubernetes=kubernetes,
         gaps=tuple(dict.fromkeys(gaps)),
     )

@@ -13,10 +13,11 @@ import msgspec
 from webhook.cli import data, inputs, write
 from webhook.cli.options import CommandGroup, InputPath, output_option
 from webhook.errors import InputError
-from webhook.install.schedulers.lint import KIND, LintTarget, is_configuration
+from webhook.install.schedulers.lint import LintTarget
 from webhook.install.schedulers.lint import lint as find_problems
 from webhook.install.schedulers.render import VARIANTS, Place, Variant, configuration, stanza
 from webhook.k8s.yaml_documents import Document, format_path, parse_documents, read_documents
+from webhook.placement.profiles import KIND, is_configuration
 from webhook.text import pluralize
 
 # What help says of options.
@@ -47,7 +48,7 @@ def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, .
     """
     target = LintTarget(profile, cluster_scheduler, plugins)
     documents = list(parse_documents(inputs.standard_input(), "-") if file == "-" else read_documents(file))
-    configurations = [inner for document in documents for inner in _unwrap(document) if is_configuration(inner)]
+    configurations = [inner for document in documents for inner in _unwrap(document) if is_configuration(inner.value)]
     if not configurations:
         raise InputError(f"contains no {KIND}", file, "give the file that kube-scheduler gets with --config")
     problems = [(document, problem) for document in configurations for problem in find_problems(document, target)]

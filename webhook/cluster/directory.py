@@ -25,7 +25,7 @@ class Kind(msgspec.Struct, frozen=True):
     """A kind that files may hold, in versions that match a pattern; its objects are checked against a view.
 
     Attributes:
-        for_doctor: whether only ``doctor`` reads it: policies and ``expand`` do not.
+        for_doctor: whether only ``doctor`` and the plans of ``explain`` read it: policies and ``expand`` do not.
     """
 
     group: str
@@ -85,6 +85,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind("operator.openshift.io", "KubeDescheduler", "v1", for_doctor=True),
         Kind("apps", "Deployment", "v1", for_doctor=True),
         Kind("", "ConfigMap", "v1", for_doctor=True),
+        Kind("", "Service", "v1", for_doctor=True),
         Kind("", "Secret", "v1", for_doctor=True),
         Kind(_FLOW, "FlowSchema", "v1", False, for_doctor=True),
         Kind(_FLOW, "PriorityLevelConfiguration", "v1", False, for_doctor=True),

@@ -7,6 +7,7 @@ a value: `Unavailable`, also `webhook.k8s.client.api.Forbidden`, and None for an
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -97,6 +98,24 @@ async def all_of(
         fix = "run the command again to continue" if isinstance(error, ApiConnectionError | TimeoutError) else ""
         why = list_failure(error, resource, namespace, _COMMAND_SECONDS).why
         raise InputError(why, resource.plural, fix) from None
+
+
+_VERSION: Final = re.compile(r"v(\d{1,4})\.(\d{1,4})\..*")
+
+
+async def kubernetes_version(api: Transport) -> tuple[int, int] | Unavailable:
+    """Major and minor version of the API server."""
+    try:
+        status, body = await api.get("/version")
+        answer = msgspec.json.decode(body, type=dict[str, Any])
+    except ApiConnectionError as error:
+        return Unavailable(error.why)
+    except UNDECODABLE:
+        status, answer = 0, {}
+    match = _VERSION.fullmatch(str(answer.get("gitVersion")))
+    if status != 200 or match is None:
+        return Unavailable("the API server does not report its version")
+    return int(match[1]), int(match[2])
 
 
 class FileGap(Unavailable, frozen=True):

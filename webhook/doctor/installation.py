@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,13 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.cluster.reader import ObjectReader
+from webhook.cluster.reader import ObjectReader, kubernetes_version
 from webhook.errors import Unavailable
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, RegistrationTarget, configurations
 from webhook.install.stored_settings import NAME
 from webhook.install.webhooks import CONFIGURATIONS, REGISTRATION, InstalledWebhookConfiguration
-from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import PodSpec
@@ -127,19 +125,7 @@ class Installation:
     async def kubernetes_version(self) -> tuple[int, int] | Unavailable:
         """Major and minor version of the API server, because kube-scheduler does not report its own."""
         api = self.reader.api
-        if isinstance(api, Unavailable):
-            return api
-        try:
-            status, body = await api.get("/version")
-            answer = msgspec.json.decode(body, type=dict[str, Any])
-        except ApiConnectionError as error:
-            return Unavailable(error.why)
-        except UNDECODABLE:
-            status, answer = 0, {}
-        match = re.fullmatch(r"v(\d{1,4})\.(\d{1,4})\..*", str(answer.get("gitVersion")))
-        if status != 200 or match is None:
-            return Unavailable("the API server does not report its version")
-        return int(match[1]), int(match[2])
+        return api if isinstance(api, Unavailable) else await kubernetes_version(api)
 
     async def deployment(self) -> Deployment | Unavailable | None:
         """The Deployment of kubevirt-webhook; None where it does not exist."""

@@ -21,14 +21,14 @@ from webhook.doctor.permissions import CLUSTER_ROLES, Role, find_lacking, servic
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
-from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, is_configuration, lint, profiles_of
+from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, lint
 from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, granted, needed
-from webhook.install.stored_settings import CONFIG_MAPS
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, fetch
-from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
+from webhook.k8s.resources import CONFIG_MAPS, LEASES, PENDING_PODS, PODS
 from webhook.k8s.types.meta import unix_time
 from webhook.k8s.yaml_documents import Document, parse_documents
 from webhook.kubevirt.resources import ACTIVE_VMIS
+from webhook.placement.profiles import is_configuration, profiles_of
 from webhook.settings.model import SchedulerSettings
 from webhook.text import pluralize, shorten_middle
 
@@ -226,6 +226,6 @@ def _configurations(texts: Iterable[str], where: str) -> Iterator[Document]:
     """The configurations among texts; a text that is not YAML is skipped."""
     for text in texts:
         try:
-            yield from filter(is_configuration, list(parse_documents(text, where)))
+            yield from [each for each in parse_documents(text, where) if is_configuration(each.value)]
         except InputError:
             continue

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from webhook import names
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
-from webhook.forecast import packing, report
-from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo
+from webhook.forecast import movers, report
+from webhook.forecast.movers import Mover
+from webhook.forecast.moves import Moves
 from webhook.forecast.preemption import Occupant, Preemption, Victims, lowest_priority
 from webhook.forecast.priorities import priority_of
 from webhook.forecast.report import (
@@ -50,13 +51,16 @@ from webhook.placement.nodes import (
     HOST_MODEL_CPU,
     HOSTNAME,
     MEMORY,
+    POD_SLOTS,
     Departure,
     bitset_positions,
     format_amount,
     is_of_lifecycle,
 )
+from webhook.placement.pod_rules import MOST_RULES
 from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Reachable, Requirement, Uncordoned
+from webhook.placement.simulate import Candidates, SimulatedPod, Simulation, offers_of
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
 from webhook.policies.migration.explanation import change_of, few
@@ -74,7 +78,8 @@ _PACKED: Final = (
 )
 _ASSUMPTIONS: Final = (
     "Nothing else in the cluster changes meanwhile: no other pod starts.",
-    "kube-scheduler may choose other nodes than the plan, which shows one way to place the VMs that move.",
+    "Each VM goes where the scores of its scheduler send it. Of nodes that tie kube-scheduler takes any, and it scores a"
+    " part of 100 nodes or more only: it may choose other nodes than the plan.",
     "Pods without a VM that are evicted need room elsewhere, too, which is not set aside for them.",
     "VMs that shut down are not placed again: whatever starts them needs room for them.",
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
@@ -245,7 +250,7 @@ class Planner:
 
     def __init__(self, snapshot: ClusterSnapshot, limits: Limits, *, rounds: int = 0) -> None:
         self._snapshot: Final = snapshot
-        self._classes: Final = packing.EquivalenceClasses(snapshot)
+        self._classes: Final = movers.EquivalenceClasses(snapshot)
         self._limits: Final = limits
         self._rounds: Final = rounds
         self.blocked: Final[list[Blocked]] = []
@@ -266,18 +271,15 @@ class Planner:
         # The PodDisruptionBudgets that allow fewer evictions at a time than a step has, with how many it has.
         self._disrupted: Final[dict[tuple[str, str, int], int]] = {}
         # What is counted on the nodes of the VMs that the plan has moved.
-        self._settled: Final[dict[Place, tuple[packing.Amounts, PodInfo]]] = {}
-        self._offers: Final = {name: packing.offers_of(view) for name, view in snapshot.views.items()}
-        self._neighbors: Final = Neighbors(index)
-        self._packer: Final = packing.Packer(index, self._offers, self._neighbors)
+        self._settled: Final[dict[Place, SimulatedPod]] = {}
+        self._simulation: Final = Simulation(index, snapshot.views, snapshot.objects.kubernetes)
+        self._moves: Final = Moves(self._simulation, index)
         # The VMs by their launcher pods, and the pods beside those that attach hotplugged volumes.
         own = {vmi.meta.uid: place for place, vmi in snapshot.vmis.items()}
         self._carried: Final = {place_of(pod): own[uid] for uid, pods in snapshot.launchers.items() for pod in pods}
         self._attached: Final = frozenset(place_of(pod) for pods in snapshot.attachments.values() for pod in pods)
         running = [pod for pod in snapshot.objects.pods if pod.node_name and not pod.is_over]
         for pod in running:
-            if (position := index.position(pod.node_name)) is not None:
-                self._packer.take(position, self._classes.requests_of(pod))
             self._on.setdefault(pod.node_name, {})[place_of(pod)] = pod
         # The migrations whose target pods stay where they are: they never end, or end with the eviction of the pod.
         self._staying: Final[list[tuple[Vmi, Migration, LauncherPod]]] = []
@@ -287,18 +289,18 @@ class Planner:
                 left_behind += self._land(vmi)
                 landed = snapshot.vmis[place]
                 self._vms.setdefault(landed.node_name, {})[place] = landed
-        # The neighbors know all rules first, and then all pods.
-        infos = [packing.pod_info_of(pod, snapshot.labels) for pod in running]
+        # The simulation knows all rules first, and then all pods.
+        simulated = [self._classes.running(pod) for pod in running]
         targets = (self._classes.target_pod(vmi) for vms in self._vms.values() for vmi in vms.values())
-        for info in (*infos, *targets):
-            self._neighbors.track(info.rules)
-        for info, pod in zip(infos, running, strict=True):
+        for each in (*simulated, *targets):
+            self._simulation.rules.track(each.info)
+        for each, pod in zip(simulated, running, strict=True):
             if (position := index.position(pod.node_name)) is not None:
-                self._neighbors.add(info, position)
-        for pod in left_behind:
-            self._remove(pod)
+                self._simulation.bind(each, position)
+        for gone in left_behind:
+            self._remove(gone)
         self._lowest_priority: Final = lowest_priority(self._on)
-        self._preemption: Final = Preemption(self._packer, self._neighbors, self._occupants, snapshot.budgets_of)
+        self._preemption: Final = Preemption(self._simulation, self._occupants, snapshot.budgets_of)
 
     def _land(self, vmi: Vmi) -> list[LauncherPod]:
         """Have a VM be where a migration in flight moves it, and what that leaves on the source node.
@@ -316,7 +318,7 @@ class Planner:
             self._staying.append((vmi, migration, target))
             return []
         source = snapshot.pod_of(vmi)
-        snapshot.vmis[place] = packing.moved(vmi, target.node_name)
+        snapshot.vmis[place] = movers.moved(vmi, target.node_name)
         snapshot.arrivals[place] = Arrival(migration.meta.name or "", vmi.node_name, target.node_name)
         snapshot.launchers[vmi.meta.uid or ""] = [target]
         snapshot.unfinished[place] = []
@@ -326,20 +328,19 @@ class Planner:
         """Have a pod be gone that is where it was at the beginning."""
         position = self._snapshot.index.position(pod.node_name)
         if self._on.get(pod.node_name, {}).pop(place_of(pod), None) and position is not None:
-            self._packer.take(position, self._classes.requests_of(pod), -1)
-            self._neighbors.add(packing.pod_info_of(pod, self._snapshot.labels), position, -1)
+            self._simulation.unbind(self._classes.running(pod), position)
 
     def occupied(self) -> Counter[str]:
         """How much memory the launcher pods on each node request, in bytes."""
         occupied = Counter(dict.fromkeys(self._snapshot.views, 0))
         for pods in self._snapshot.launchers.values():
             for pod in pods:
-                occupied[pod.node_name] += self._classes.requests_of(pod).get(MEMORY, 0)
+                occupied[pod.node_name] += self._classes.load_of(pod).requests.get(MEMORY, 0)
         return occupied
 
     def gaps(self) -> Iterator[str]:
         """What could not be taken into account of the whole cluster, clauses."""
-        if left_out := self._neighbors.left_out:
+        if left_out := self._simulation.rules.left_out:
             yield f"{pluralize(left_out, 'rule')} between pods beyond the first {MOST_RULES} about the same pods"
         yield from dict.fromkeys(gap for review in self._reviews.values() for gap in review.gaps)
 
@@ -431,7 +432,7 @@ class Planner:
             if arrival.source not in nodes:
                 continue
             vmi = self._snapshot.vmis[place]
-            mover = packing.mover_of(vmi, self._classes, *self._present(vmi))
+            mover = movers.mover_of(vmi, self._classes, self._present(vmi))
             plan = plan_of(
                 vmi, report.MOVES, report.ALREADY_MIGRATING, f"migration {arrival.migration} moves it there already"
             )
@@ -470,23 +471,23 @@ class Planner:
                 self.blocked.append(Blocked(decision.code, vmi))
             elif decision.outcome == report.SHUTS_DOWN and not self._rounds:
                 if place[0] in self._snapshot.quotas:
-                    mover = packing.mover_of(vmi, self._classes, *self._present(vmi))
+                    mover = movers.mover_of(vmi, self._classes, self._present(vmi))
                     leaving.setdefault(place[0], []).append(mover.usage.negated)
                 self._leave(vmi, vmi.node_name, moves=False)
         freed = {namespace: add_usages(usages) for namespace, usages in leaving.items()}
         others = self._evicted_others(nodes) if self._snapshot.quotas and migrating else ()
-        freeing = ((place[0], usage_of(pod, self._classes.requests_of(pod), ()).negated) for place, pod in others)
+        freeing = ((place[0], usage_of(pod, self._classes.load_of(pod).requests, ()).negated) for place, pod in others)
         evicted = {namespace: add_usages(gone) for namespace, gone in group(freeing).items()}
-        movers = []
+        leaving_vms = []
         for vmi in migrating:
-            mover = packing.mover_of(vmi, self._classes, *self._present(vmi))
+            mover = movers.mover_of(vmi, self._classes, self._present(vmi))
             namespace = mover.place[0]
             if problem := self._quota_problem(mover, freed.get(namespace, ()), evicted.get(namespace, ())):
                 plans[mover.place] = plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=plans[mover.place].notes)
                 self.blocked.append(Blocked(report.QUOTA, vmi))
             else:
-                movers.append(mover)
-        plans.update(self._find_nodes(movers, plans, freed))
+                leaving_vms.append(mover)
+        plans.update(self._find_nodes(leaving_vms, plans, freed))
         jobs = [
             report.QueuedMigration(
                 each.node,
@@ -539,7 +540,7 @@ class Planner:
             pods = pluralize(number, "target pod")
             yield f"ResourceQuota {namespace}/{name} leaves room for {pods} concurrently; other migrations wait."
 
-    def _quota_problem(self, mover: packing.Mover, freed: Sequence[PodUsage], evicted: Sequence[PodUsage]) -> str:
+    def _quota_problem(self, mover: Mover, freed: Sequence[PodUsage], evicted: Sequence[PodUsage]) -> str:
         """Why the namespace's quotas deny the target pod of a VM, a clause.
 
         What earlier migrations needed is free again, except for the pods that they leave, and so is what VMs that shut
@@ -567,16 +568,14 @@ class Planner:
         pods = pluralize(sum(each.pods for each in evicted), "other pod")
         return f"{reason}; whether {pods} evicted there leave enough is not known"
 
-    def _find_nodes(
-        self, movers: Sequence[packing.Mover], plans: Mapping[Place, VmPlan], freed: _Usages
-    ) -> dict[Place, VmPlan]:
+    def _find_nodes(self, vms: Sequence[Mover], plans: Mapping[Place, VmPlan], freed: _Usages) -> dict[Place, VmPlan]:
         """The plans of the VMs that migrate if there is a node, and have them migrate.
 
         ``freed`` is what VMs that shut down free in the quotas of their namespaces.
         """
-        review = list(self._review(movers))
-        alone = {mover.place: self._packer.candidates(mover, eligibility) for mover, eligibility in review}
-        strays = {mover.place: self._strays(mover) & ~alone[mover.place].nodes for mover in movers if mover.scheduled}
+        review = list(self._review(vms))
+        alone = {mover.place: self._simulation.candidates(mover.pod, eligibility) for mover, eligibility in review}
+        strays = {mover.place: self._strays(mover) & ~alone[mover.place].nodes for mover in vms if mover.scheduled}
         placed, packed = self._pack(review)
         turns = {place: turn for turn, place in enumerate(placed, 1)}
         departures = {at: Departure.of(self._snapshot.views[self._names[at]]) for at in {*placed.values()}}
@@ -594,7 +593,7 @@ class Planner:
                 gaps=mover.gaps,
             )
             if place not in placed:
-                left = self._packer.candidates(mover, eligibility)
+                left = self._simulation.candidates(mover.pod, eligibility)
                 move_plans[place] = self._blocked_plan(plan, mover, alone[place], left)
                 if place in packed:
                     move_plans[place] = replace(move_plans[place], notes=(*plan.notes, _OTHER_ORDER))
@@ -607,20 +606,20 @@ class Planner:
             move_plans[place] = replace(plan, to=node, turn=turns[place], notes=notes, code=code, reason=reason)
         astray = {place for place, others in strays.items() if others}
         self._wait_for_quotas([mover for mover, _ in review], move_plans, freed, astray)
-        for mover in movers:
+        for mover in vms:
             if mover.place in placed:
                 self._leave(mover.vmi, plans[mover.place].node, moves=True)
                 self._settle(mover, move_plans[mover.place].to)
         self._preempt(review, move_plans)
         return move_plans
 
-    def _preempt(self, review: Sequence[tuple[packing.Mover, Eligibility]], move_plans: dict[Place, VmPlan]) -> None:
+    def _preempt(self, review: Sequence[tuple[Mover, Eligibility]], move_plans: dict[Place, VmPlan]) -> None:
         """Have VMs move for which kube-scheduler deletes pods of lower priority, the highest priority first.
 
         What such pods leave may be room for others that block.
         """
         lowest = self._lowest_priority
-        waiting: list[tuple[int, packing.Mover, Eligibility]] = []
+        waiting: list[tuple[int, Mover, Eligibility]] = []
         for mover, eligibility in review:
             plan = move_plans[mover.place]
             if plan.code not in (report.NO_ROOM, report.PODS_APART):
@@ -645,7 +644,7 @@ class Planner:
     def _force(
         self,
         value: int,
-        mover: packing.Mover,
+        mover: Mover,
         eligibility: Eligibility,
         hopeless: set[Hashable],
         move_plans: dict[Place, VmPlan],
@@ -654,16 +653,16 @@ class Planner:
 
         ``hopeless`` are the VMs, by what decides, for which that failed since the last one moved.
         """
-        pod = mover.pod
+        info = mover.pod.info
         alike = (
-            *(value, eligibility.bitset, pod.namespace, pod.rules),
-            *(tuple(sorted(mover.requests.items())), tuple(sorted(pod.labels.items()))),
+            *(value, eligibility.bitset, info.namespace, info.rules),
+            *(tuple(sorted(mover.requests.items())), tuple(sorted(info.labels.items()))),
         )
         if alike in hopeless:
             return False
         code, reason, preempted = report.MIGRATES_LATER, _LATER, tuple[PreemptedPod, ...]()
-        if nodes := self._packer.candidates(mover, eligibility).nodes:
-            position = self._packer.choose(nodes, mover.requests, tightly=False)
+        if placement := self._simulation.place(mover.pod, eligibility):
+            position = placement.position
         elif value > self._lowest_priority and (victims := self._preemption.victims(mover, eligibility, value)):
             position, code = victims.position, report.PREEMPTS
             preempted = tuple([self._preempted(each, victims) for each in victims.pods])
@@ -679,7 +678,7 @@ class Planner:
         hopeless.clear()
         self.blocked[:] = [each for each in self.blocked if place_of(each.vmi) != mover.place]
         plan, turn = move_plans[mover.place], max(plan.turn for plan in move_plans.values()) + 1
-        self._packer.place(mover, position)
+        self._moves.make(mover, position)
         self._leave(mover.vmi, plan.node, moves=True)
         self._settle(mover, self._names[position])
         changed = {"outcome": report.MOVES, "code": code, "reason": reason, "preempts": preempted}
@@ -694,23 +693,19 @@ class Planner:
             if priority_of(pod) >= priority or place in attached:
                 continue
             vm = self._vms.get(node, {}).get(self._carried.get(place, ("", "")))
-            if vm and (own := self._snapshot.pod_of(vm)) and place_of(own) == place:
-                held, info = self._present(vm)
-                if info is not None:
-                    yield Occupant(pod, held, info)
-                    continue
-            yield Occupant(pod, self._classes.requests_of(pod), packing.pod_info_of(pod, self._snapshot.labels))
+            own = self._snapshot.pod_of(vm) if vm else None
+            present = self._present(vm) if vm and own and place_of(own) == place else None
+            yield Occupant(pod, present or self._classes.running(pod))
 
     def _preempted(self, occupant: Occupant, victims: Victims) -> PreemptedPod:
         place = place_of(occupant.pod)
         vm = self._carried.get(place)
         return PreemptedPod(*place, occupant.priority, vm[1] if vm else "", place in victims.protected)
 
-    def _delete(self, occupant: Occupant, position: int, mover: packing.Mover, move_plans: dict[Place, VmPlan]) -> None:
+    def _delete(self, occupant: Occupant, position: int, mover: Mover, move_plans: dict[Place, VmPlan]) -> None:
         """Have a pod be gone that is preempted for a VM, and the VM that runs in it with it."""
         node, place = self._names[position], place_of(occupant.pod)
-        self._packer.take(position, occupant.held, -1)
-        self._neighbors.add(occupant.info, position, -1)
+        self._simulation.unbind(occupant.simulated, position)
         self._on[node].pop(place, None)
         vm = self._carried.get(place)
         if vm is None:
@@ -720,11 +715,11 @@ class Planner:
             note = f"kube-scheduler preempts it there for {'/'.join(mover.place)}, and it shuts down"
             move_plans[vm] = replace(plan, notes=(*plan.notes, note))
 
-    def _review(self, movers: Iterable[packing.Mover]) -> Iterator[tuple[packing.Mover, Eligibility]]:
+    def _review(self, vms: Iterable[Mover]) -> Iterator[tuple[Mover, Eligibility]]:
         """Which nodes meet what VMs require; of a node, a plan changes nothing but whether it is cordoned."""
         index, now = self._snapshot.index, dict[Requirement, tuple[Failure, ...]]()
         everything = index.review(())
-        for mover in movers:
+        for mover in vms:
             failures: list[Failure] = []
             for each in mover.requirements:
                 cache = now if type(each) in _OF_NOW else self._failures
@@ -734,7 +729,7 @@ class Planner:
             yield mover, everything.failing(failures)
 
     def _wait_for_quotas(
-        self, movers: Sequence[packing.Mover], move_plans: dict[Place, VmPlan], freed: _Usages, astray: set[Place]
+        self, vms: Sequence[Mover], move_plans: dict[Place, VmPlan], freed: _Usages, astray: set[Place]
     ) -> None:
         """Say of VMs with a node that quotas may keep them waiting; those astray may be sent where no volume follows.
 
@@ -745,7 +740,7 @@ class Planner:
             return
         waiting: dict[str, list[PodUsage]] = {}
         endless = set()
-        for mover in movers:
+        for mover in vms:
             code = move_plans[mover.place].code
             if code == report.NO_ATTACHMENT or mover.place in astray:
                 endless.add(mover.place[0])
@@ -754,7 +749,7 @@ class Planner:
             waiting.setdefault(mover.place[0], []).append(mover.usage)
         pending = {namespace: add_usages(usages) for namespace, usages in waiting.items()}
         minutes = report.PENDING_SECONDS // 60
-        for mover in movers:
+        for mover in vms:
             namespace, plan = mover.place[0], move_plans[mover.place]
             quotas = self._snapshot.quotas.get(namespace)
             if plan.outcome != report.MOVES or not quotas:
@@ -774,16 +769,16 @@ class Planner:
                     move_plans[mover.place] = replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
                     break
 
-    def _strays(self, mover: packing.Mover) -> int:
+    def _strays(self, mover: Mover) -> int:
         """The nodes that kube-scheduler may choose now for the target pod alone of a VM with hotplugged volumes."""
         if mover.scheduled is None:
             return 0
-        return self._packer.candidates(mover.scheduled, self._eligibility(mover.scheduled)).nodes
+        return self._simulation.candidates(mover.scheduled.pod, self._eligibility(mover.scheduled)).nodes
 
-    def _eligibility(self, mover: packing.Mover) -> Eligibility:
+    def _eligibility(self, mover: Mover) -> Eligibility:
         return self._snapshot.index.review(mover.requirements)
 
-    def _doubt(self, mover: packing.Mover, nodes: int, strays: int, *, is_packed: bool) -> tuple[str, str]:
+    def _doubt(self, mover: Mover, nodes: int, strays: int, *, is_packed: bool) -> tuple[str, str]:
         """The code of a VM that has a node, and why it may not get there, a clause; empty: it will.
 
         Args:
@@ -805,43 +800,41 @@ class Planner:
             return (report.DEPENDS_ON_ORDER, _BY_ORDER) if self._rounds else (report.MIGRATES_IF_PACKED, _PACKED)
         return report.MIGRATES, ""
 
-    def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
+    def _pack(self, review: Sequence[tuple[Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
         """Nodes for VMs, and the VMs that only a tight packing leaves room for."""
         if self._rounds:
             return self._pack_in_turn(review)
-        by_score = self._packer.pack(review, _MOST_ROUNDS, tightly=False)
+        by_score = self._moves.pack(review, _MOST_ROUNDS, tightly=False)
         if len(by_score) == len(review):
             return by_score, set()
-        self._packer.place_all(review, by_score, number=-1)
+        self._moves.undo_all(review, by_score)
         hardest_first = sorted(review, key=lambda each: (each[1].count, -each[0].memory, each[0].place))
-        tight = self._packer.pack(hardest_first, _MOST_ROUNDS, tightly=True)
+        tight = self._moves.pack(hardest_first, _MOST_ROUNDS, tightly=True)
         if len(tight) > len(by_score):
             return tight, tight.keys() - by_score.keys()
-        self._packer.place_all(review, tight, number=-1)
-        self._packer.place_all(review, by_score)
+        self._moves.undo_all(review, tight)
+        self._moves.make_all(review, by_score)
         return by_score, set()
 
-    def _pack_in_turn(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
+    def _pack_in_turn(self, review: Sequence[tuple[Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
         """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
 
         By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
         """
-        by_name = self._packer.pack(review, self._rounds, tightly=False)
+        by_name = self._moves.pack(review, self._rounds, tightly=False)
         smallest_first = sorted(review, key=lambda each: each[0].memory)
         if all(map(is_, smallest_first, review)):
             return by_name, set()
-        self._packer.place_all(review, by_name, number=-1)
-        by_size = self._packer.pack(smallest_first, self._rounds, tightly=False)
+        self._moves.undo_all(review, by_name)
+        by_size = self._moves.pack(smallest_first, self._rounds, tightly=False)
         contested = by_name.keys() ^ by_size.keys()
         if len(by_size) > len(by_name):
             return by_size, contested
-        self._packer.place_all(review, by_size, number=-1)
-        self._packer.place_all(review, by_name)
+        self._moves.undo_all(review, by_size)
+        self._moves.make_all(review, by_name)
         return by_name, contested
 
-    def _blocked_plan(
-        self, about: VmPlan, mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates
-    ) -> VmPlan:
+    def _blocked_plan(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
         """The plan of a VM that has found no node, of those before any other VM has moved and those that are left."""
         if strays := self._strays(mover):
             count = pluralize(strays.bit_count(), "node")
@@ -853,26 +846,26 @@ class Planner:
         elif not alone.eligibility.count:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
         else:
-            code, reason = _no_node_left(mover, alone, left, self._packer)
-        offers = self._offers[about.node] if code == report.NO_ROOM else None
+            code, reason = _no_node_left(mover, alone, left, self._simulation)
+        offers = offers_of(self._snapshot.views[about.node]) if code == report.NO_ROOM else None
         position = self._snapshot.index.position(about.node) or 0
         self.blocked.append(Blocked(code, mover.vmi, mover, alone, offers, position))
         return replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
-    def _present(self, vmi: Vmi) -> tuple[packing.Amounts, PodInfo | None]:
-        """What a VM takes of the node that it is on in the plan now, and its pod, as the neighbors count it.
+    def _present(self, vmi: Vmi) -> SimulatedPod | None:
+        """The pod that a VM runs in, as the simulation has it in the plan now; None: there is none to be seen.
 
-        The first is with the pods that attach its hotplugged volumes.
+        It takes what the pods take, too, that attach the VM's hotplugged volumes.
         """
         if settled := self._settled.get(place_of(vmi)):
             return settled
         pod = self._snapshot.pod_of(vmi)
         if pod is None:
-            return {}, None
-        attachments = self._snapshot.attachments.get(place_of(pod), ())
-        held = [self._classes.requests_of(each) for each in (pod, *attachments)]
-        info = packing.pod_info_of(pod, self._snapshot.labels)
-        return held[0] if len(held) == 1 else packing.add_amounts(*held), info
+            return None
+        present = self._classes.running(pod)
+        for each in self._snapshot.attachments.get(place_of(pod), ()):
+            present = replace(present, load=present.load + self._classes.load_of(each))
+        return present
 
     def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
         """Have a VM no longer be on its node. If it moves, its room is free already."""
@@ -881,15 +874,14 @@ class Planner:
         if pod is None or position is None:
             return
         self._on[node].pop(place_of(pod), None)
-        held, info = ({}, None) if moves else self._present(vmi)
-        if info is not None:
-            self._packer.take(position, held, -1)
-            self._neighbors.add(info, position, -1)
+        present = None if moves else self._present(vmi)
+        if present is not None:
+            self._simulation.unbind(present, position)
 
-    def _settle(self, mover: packing.Mover, node: str) -> None:
+    def _settle(self, mover: Mover, node: str) -> None:
         """Have a VM run where it has moved to."""
-        vmi, pod = packing.after_migration(mover, node, self._snapshot)
-        self._settled[mover.place] = (mover.requests, mover.pod)
+        vmi, pod = movers.after_migration(mover, node, self._snapshot)
+        self._settled[mover.place] = mover.pod
         self._vms.setdefault(node, {})[mover.place] = vmi
         self._snapshot.vmis[mover.place] = vmi
         if pod is not None and vmi.meta.uid:
@@ -939,9 +931,9 @@ class Blocked(msgspec.Struct, frozen=True):
 
     code: str
     vmi: Vmi
-    mover: packing.Mover | None = None
-    alone: packing.Candidates | None = None
-    offers: packing.Amounts | None = None
+    mover: Mover | None = None
+    alone: Candidates | None = None
+    offers: Mapping[str, int] | None = None
     position: int = 0
 
 
@@ -1010,7 +1002,7 @@ def _openings(blocked: Blocked, drained: frozenset[str], owner: HyperConverged |
 def _fits_beside(blocked: Blocked) -> bool:
     """Whether nothing but room keeps a VM from a node like the one that it is on."""
     mover, alone, here = blocked.mover, blocked.alone, 1 << blocked.position
-    if mover is None or alone is None or mover.pod.rules or alone.forbidden & here:
+    if mover is None or alone is None or mover.pod.info.rules or alone.forbidden & here:
         return False
     failing = (failure.requirement for failure in alone.eligibility.failures if failure.nodes & here)
     return all(isinstance(required, Elsewhere | Uncordoned) for required in failing)
@@ -1271,9 +1263,7 @@ def _attach(vmi: Vmi) -> str:
     )
 
 
-def _no_node_left(
-    mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates, packer: packing.Packer
-) -> tuple[str, str]:
+def _no_node_left(mover: Mover, alone: Candidates, left: Candidates, simulation: Simulation) -> tuple[str, str]:
     """The code and the reason, a clause, by the nodes before any other VM has moved and those after all others have."""
     eligible = left.eligibility.bitset
     count = pluralize(eligible.bit_count(), "eligible node")
@@ -1287,9 +1277,9 @@ def _no_node_left(
         nodes = pluralize(alone.nodes.bit_count(), "node")
         return report.NO_ROOM, f"{nodes} {verb} room for it now, but not beside the VMs that move there"
     short = [
-        f"{resource} ({format_amount(resource, amount)} requested)" if resource != packing.PODS else "pods"
+        f"{resource} ({format_amount(resource, amount)} requested)" if resource != POD_SLOTS else "pods"
         for resource, amount in mover.requests.items()
-        if eligible & ~packer.with_enough(resource, amount)
+        if eligible & ~simulation.with_enough(resource, amount)
     ]
     listed = ", ".join(short[:_FEW]) + (f" and {len(short) - _FEW} more" if len(short) > _FEW else "")
     if eligible.bit_count() == 1:

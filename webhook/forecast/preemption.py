@@ -16,13 +16,13 @@ from typing import Final, TypeAlias
 import msgspec
 
 from webhook.admission.step_budget import spend
-from webhook.forecast.packing import Amounts, Mover, Packer
-from webhook.forecast.pods import Neighbors, PodInfo
+from webhook.forecast.movers import Mover
 from webhook.forecast.priorities import priority_of
 from webhook.forecast.snapshot import Place, PodDisruptionBudget, place_of
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.machines import LauncherPod
 from webhook.placement.nodes import bitset_positions
+from webhook.placement.simulate import SimulatedPod, Simulation
 
 # kube-scheduler looks at a tenth of the nodes, and at no fewer than so many (minCandidateNodesAbsolute).
 _MOST_CANDIDATES: Final = 100
@@ -33,11 +33,10 @@ _PRIORITY_OFFSET: Final = 2**31
 
 
 class Occupant(msgspec.Struct, frozen=True):
-    """A pod on a node, with what it takes of the node, and as the rules between pods see it."""
+    """A pod on a node; simulated, with those that go with it."""
 
     pod: LauncherPod
-    held: Amounts
-    info: PodInfo
+    simulated: SimulatedPod
 
     @property
     def priority(self) -> int:
@@ -75,15 +74,13 @@ class Preemption:
     """Looks for victims among the pods that are on nodes now.
 
     Args:
-        packer: what is free on the nodes; it is as before after each answer.
-        neighbors: the rules between pods; they are as before, too.
+        simulation: the cluster, which is as before after each answer.
         occupants: the pods on a node whose priority is lower than another.
         budgets: the PodDisruptionBudgets that select a pod.
     """
 
-    def __init__(self, packer: Packer, neighbors: Neighbors, occupants: Occupants, budgets: Budgets) -> None:
-        self._packer: Final = packer
-        self._neighbors: Final = neighbors
+    def __init__(self, simulation: Simulation, occupants: Occupants, budgets: Budgets) -> None:
+        self._simulation: Final = simulation
         self._occupants: Final = occupants
         self._budgets: Final = budgets
 
@@ -98,33 +95,29 @@ class Preemption:
                 break
         return min(found, key=lambda each: each.cost, default=None)
 
-    def remove(self, position: int, occupant: Occupant, number: int = -1) -> None:
-        """Take a pod from its node, or with 1 put it back."""
-        self._packer.take(position, occupant.held, number)
-        self._neighbors.add(occupant.info, position, number)
-
     def _on_node(self, mover: Mover, eligibility: Eligibility, position: int, priority: int) -> Victims | None:
         lower = list(self._occupants(position, priority))
         spend(1 + len(lower) // _PODS_A_STEP, "pods that kube-scheduler could preempt")
-        if not lower or not self._packer.has_capacity(position, mover.requests, [each.held for each in lower]):
+        simulation, loads = self._simulation, [each.simulated.load for each in lower]
+        if not lower or not simulation.has_capacity(position, mover.requests, loads):
             return None
         lower.sort(key=lambda each: each.importance)
         for each in lower:
-            self.remove(position, each)
+            simulation.unbind(each.simulated, position)
         gone = {place_of(each.pod): each for each in lower}
         protected = _protected([each.pod for each in lower], self._budgets)
         try:
-            if not self._packer.fits(mover, eligibility, position):
+            if not simulation.fits(mover.pod, eligibility, position):
                 return None
             for each in sorted(lower, key=lambda one: place_of(one.pod) not in protected):
-                self.remove(position, each, 1)
-                if self._packer.fits(mover, eligibility, position):
+                simulation.bind(each.simulated, position)
+                if simulation.fits(mover.pod, eligibility, position):
                     del gone[place_of(each.pod)]
                 else:
-                    self.remove(position, each)
+                    simulation.unbind(each.simulated, position)
         finally:
             for each in gone.values():
-                self.remove(position, each, 1)
+                simulation.bind(each.simulated, position)
         # Without a victim there would have been room before.
         return Victims(position, tuple(gone.values()), protected & gone.keys()) if gone else None
 

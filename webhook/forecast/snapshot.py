@@ -10,7 +10,6 @@ import msgspec
 
 from webhook.admission.step_budget import spend
 from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
-from webhook.forecast.pods import PodSelector, expressions_of
 from webhook.forecast.priorities import Priorities, PriorityClass
 from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import NodeWithoutImages
@@ -22,7 +21,11 @@ from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement import machines
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
+from webhook.placement.pod_rules import PodSelector, expressions_of
+from webhook.placement.profiles import SHIPPED_PROFILES, Profiles
 from webhook.placement.quota import LIMIT_RANGES, LimitRange, ResourceQuota
+from webhook.placement.running_pods import RunningPod, Service
+from webhook.placement.scores import NEWEST, Version
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES, DeviceClass, RuntimeClass
 
 CREATED_BY: Final = "kubevirt.io/created-by"
@@ -84,7 +87,7 @@ class PodDisruptionBudget(Object, frozen=True):
 
 
 # Of all pods, also those of which reviews keep nothing: what runs on a node, and what it requires of pods beside it.
-RUNNING_PODS: Final = PODS.decoded_as(machines.LauncherPod)
+RUNNING_PODS: Final = PODS.decoded_as(RunningPod)
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PodDisruptionBudget)
 
 
@@ -92,12 +95,15 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     """Everything that decides over a drain, as it was read.
 
     Attributes:
+        nodes: with their images, which ImageLocality scores.
+        profiles: those of schedulers that are known, by their schedulerName.
+        kubernetes: the version of kube-scheduler.
         gaps: what could not be read, clauses.
         now: when that was, Unix time in seconds.
     """
 
     nodes: tuple[NodeWithoutImages, ...] = ()
-    pods: tuple[machines.LauncherPod, ...] = ()
+    pods: tuple[RunningPod, ...] = ()
     vmis: tuple[machines.Vmi, ...] = ()
     migrations: tuple[machines.Migration, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
@@ -110,8 +116,11 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     limit_ranges: tuple[LimitRange, ...] = ()
     policies: tuple[MigrationPolicy, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
+    services: tuple[Service, ...] = ()
     kubevirt: ClusterConfig = DEFAULTS
     workload_updates: WorkloadUpdateStrategy = WorkloadUpdateStrategy()
+    profiles: Profiles = SHIPPED_PROFILES
+    kubernetes: Version = NEWEST
     gaps: tuple[str, ...] = ()
     now: float = 0.0
 
@@ -138,6 +147,7 @@ class ClusterSnapshot:
             eviction as long as that runs (virt-api, ``admitHotplugPod``); they go with it.
         arrivals: the VMs that a migration in flight moves; `vmis` has them where they arrive.
         priorities: the PriorityClasses.
+        services: the selectors of Services, by namespace.
         rules: what decides over the time of migrations, by the name of the MigrationPolicy that applies, None without
             one, as far as it was asked for.
     """
@@ -158,6 +168,9 @@ class ClusterSnapshot:
             (each.meta.namespace or "", (PodSelector(None, expressions), each)) for expressions, each in selectors
         )
         self.quotas: Final = group((each.meta.namespace or "", each) for each in objects.quotas)
+        self.services: Final = group(
+            (each.meta.namespace or "", each.selector) for each in objects.services if each.selector
+        )
         self.limit_ranges: Final = group((each.meta.namespace or "", each) for each in objects.limit_ranges)
         self.claims: Final = {place_of(each): each for each in objects.claims}
         self.volumes: Final = {each.meta.name or "": each for each in objects.volumes}
@@ -196,7 +209,7 @@ class ClusterSnapshot:
                 return self._classes.get(key.name)
         raise TypeError(f"a snapshot does not answer {type(key).__name__}")
 
-    def pod_of(self, vmi: machines.Vmi) -> machines.LauncherPod | None:
+    def pod_of(self, vmi: machines.Vmi) -> RunningPod | None:
         """The pod that a VM runs in; None: there is none to be seen."""
         pods, node = self.launchers.get(vmi.meta.uid or "", ()), vmi.node_name
         if len(pods) == 1:

@@ -9,20 +9,10 @@ from webhook.cluster.reader import ObjectReader
 from webhook.errors import Unavailable
 from webhook.install.plan import SETTINGS_KEY
 from webhook.install.webhooks import CONFIGURATIONS
-from webhook.k8s.resources import Resource
-from webhook.k8s.types.meta import Object
+from webhook.k8s.resources import CONFIG_MAPS
 
 # Of all objects of an installation.
 NAME: Final = "kubevirt-webhook"
-
-
-class ConfigMap(Object, frozen=True):
-    """A ConfigMap (core/v1): the settings of the server or of a scheduler."""
-
-    data: dict[str, str] | None = None
-
-
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 
 
 class StoredSettings(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from webhook.k8s.paths import object_path
-from webhook.k8s.types.core import Node, NodeWithoutImages, PendingPod, Pod
+from webhook.k8s.types.core import ConfigMap, Node, NodeWithoutImages, PendingPod, Pod
 from webhook.k8s.types.meta import Lease, Namespace, Object, Unstructured
 
 V = TypeVar("V", bound=Object)
@@ -55,6 +55,7 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", False, Namespa
 PODS: Final = Resource("", "v1", "pods", "Pod", True, Pod)
 PENDING_PODS: Final = PODS.decoded_as(PendingPod)
 POD_METADATA: Final = PODS.decoded_as(Object)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 # Written, not read. Events of this group carry a series, which is what repeats of the same become.
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", True, Object)

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from webhook.k8s.quantity import Nanos, ResourceList, nanos, read_resource_list
-from webhook.k8s.types.core import ContainerRequests
+from webhook.k8s.types.core import ContainerRequests, PodSpec
 from webhook.kubevirt.config import DEFAULTS, MEMORY_OVERCOMMIT, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE, UNRELEASED
 from webhook.placement import machines
@@ -27,13 +27,20 @@ from webhook.placement.nodes import (
     CPU,
     HUGEPAGES,
     MEMORY,
+    POD_SLOTS,
     Node,
     is_counted_resource,
     is_extended_resource,
     to_scheduler_units,
 )
+from webhook.placement.scores import Load
 
 _POD_LEVEL: Final = (CPU, MEMORY)
+# What NodeResourcesFit scores for a container that requests nothing (pkg/scheduler/util, pod_resources.go), billionths.
+_ASSUMED: Final = {CPU: 100 * 10**6, MEMORY: 200 * 2**20 * 10**9}
+
+
+NOTHING: Final[Nanos] = {}
 
 
 def sum_requests(
@@ -76,13 +83,46 @@ def is_sidecar(container: ContainerRequests) -> bool:
     return container.restart_policy == "Always"
 
 
-def pod_requests(spec: machines.LauncherPodSpec, compute: Nanos | None = None) -> Nanos:
-    """What a pod requests, in billionths by resource; ``compute`` replaces the requests of the guest's container."""
+def pod_requests(
+    spec: machines.LauncherPodSpec | PodSpec, compute: Nanos | None = None, assumed: Nanos = NOTHING
+) -> Nanos:
+    """What a pod requests, in billionths by resource.
+
+    Args:
+        spec: of the pod.
+        compute: replaces the requests of the guest's container.
+        assumed: what counts for a container that does not request it.
+    """
     containers = [each for each in spec.containers or () if each]
-    by_container = [each.requests if compute is None or each.name != _COMPUTE else compute for each in containers]
-    inits = [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each]
-    own = spec.resources.requests if spec.resources else None
-    return sum_requests(by_container, inits, pod_level=own, overhead=spec.overhead)
+    own = [each.requests if compute is None or each.name != _COMPUTE else compute for each in containers]
+    inits = [(assumed | each.requests, is_sidecar(each)) for each in spec.init_containers or () if each]
+    pod_level = spec.resources.requests if spec.resources else None
+    return sum_requests([assumed | each for each in own], inits, pod_level=pod_level, overhead=spec.overhead)
+
+
+NO_LOAD: Final = Load({POD_SLOTS: 1}, 0, 0)
+
+
+def load_of(spec: machines.LauncherPodSpec | PodSpec | None) -> Load:
+    """What a pod takes of its node."""
+    if spec is None:
+        return NO_LOAD
+    requested, scored = pod_requests(spec), count_units(pod_requests(spec, assumed=_ASSUMED))
+    positive = {name: amount for name, amount in count_units(requested).items() if amount > 0}
+    return Load({POD_SLOTS: 1, **positive}, max(0, scored.get(CPU, 0)), max(0, scored.get(MEMORY, 0)))
+
+
+def load_of_target(requests: Mapping[str, int], source: Load | None) -> Load:
+    """What a target pod takes of its node: requests by resource, and for scores what is assumed beside them.
+
+    ``source`` is the load of the pod that the VM runs in, in which the same containers request nothing; None: unknown.
+    """
+    assumed = count_units(_ASSUMED) if source is None else {}
+    cpu, memory = requests.get(CPU) or assumed.get(CPU, 0), requests.get(MEMORY) or assumed.get(MEMORY, 0)
+    if source is not None:
+        cpu += source.cpu - source.requests.get(CPU, 0)
+        memory += source.memory - source.requests.get(MEMORY, 0)
+    return Load({POD_SLOTS: 1, **requests}, cpu, memory)
 
 
 def count_units(requests: Nanos) -> dict[str, int]:

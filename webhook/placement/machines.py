@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -175,8 +175,8 @@ class LauncherPodSpec(Placed, frozen=True):
     """``spec`` of a launcher pod."""
 
     node_name: str | None = None
-    containers: list[ContainerRequests | None] | None = None
-    init_containers: list[ContainerRequests | None] | None = None
+    containers: Sequence[ContainerRequests | None] | None = None
+    init_containers: Sequence[ContainerRequests | None] | None = None
     resources: ResourceRequirements | None = None
     overhead: ResourceList | None = None
     priority_class_name: str | None = None
@@ -672,6 +672,7 @@ class PlacedVmiSpec(Placed, frozen=True):
     volumes: list[Volume | None] | None = None
     eviction_strategy: str | None = None
     priority_class_name: str | None = None
+    scheduler_name: str | None = None
     utility_volumes: list[Any] | None = None
 
 

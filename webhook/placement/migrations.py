@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from webhook.k8s.types.scheduling import Taint
 from webhook.kubevirt.config import ClusterConfig
@@ -40,7 +40,10 @@ def conflict(migration: Migration) -> str:
     )
 
 
-def target_pod_of(migration: Migration, pods: Iterable[LauncherPod]) -> LauncherPod | None:
+P = TypeVar("P", bound=LauncherPod)
+
+
+def target_pod_of(migration: Migration, pods: Iterable[P]) -> P | None:
     """The target pod of a migration in flight, on its node; None: there is none, or it has no node yet.
 
     Args:

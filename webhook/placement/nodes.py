@@ -30,6 +30,8 @@ from webhook.text import shorten_middle
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
+# How many pods may be on a node.
+POD_SLOTS: Final = "pods"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 HUGEPAGES: Final = "hugepages-"
 KVM_DEVICE: Final = "devices.kubevirt.io/kvm"

@@ -18,6 +18,7 @@ from webhook.install.schedulers import successors
 from webhook.install.schedulers.go_types import schemas
 from webhook.k8s.json_tree import member
 from webhook.k8s.yaml_documents import Document, format_path
+from webhook.placement.profiles import profiles_of
 
 IMAGE_LOCALITY: Final = "ImageLocality"
 SPREAD: Final = "PodTopologySpread"
@@ -62,7 +63,6 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-KIND: Final = "KubeSchedulerConfiguration"
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 # Its predecessors. A field of theirs that is not known is a mistake in v1, too.
 _EARLIER: Final = tuple(
@@ -121,22 +121,10 @@ class LintTarget(msgspec.Struct, frozen=True):
     plugins: Collection[str] | None = ()
 
 
-def is_configuration(document: Document) -> bool:
-    """Whether a document is a KubeSchedulerConfiguration, of any version."""
-    value = document.value
-    return isinstance(value, dict) and value.get("kind") == KIND
-
-
 def lint(document: Document, scheduler: LintTarget) -> list[Problem]:
     """The mistakes in a configuration, which may be of any types, in the order of the rules."""
     configuration: Mapping[str, Any] = document.value if isinstance(document.value, dict) else {}
     return [problem for rule in _RULES for problem in rule(configuration, scheduler)]
-
-
-def profiles_of(configuration: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
-    """The profiles with their positions; what is not a mapping is left out."""
-    listed = enumerate(_as_list(configuration.get("profiles")))
-    return [(index, profile) for index, profile in listed if isinstance(profile, dict)]
 
 
 # Without these filters a VM is placed where it cannot run, or beside one from which it must stay away.

@@ -101,7 +101,7 @@ _NO_TAG: Final = re.compile(r"[^:@]*(?::\d+/[^:@]*)?")
 # The second is bound to the user of the cluster's own scheduler too.
 UPSTREAM_ROLES: Final = ("system:kube-scheduler", "system:volume-scheduler")
 # What the component's account and its ClusterRole are called.
-NAME: Final = "kubevirt-scheduler"
+NAME: Final = names.SECOND_SCHEDULER
 _READS: Final = ("list", "watch")
 # What no kube-scheduler with a shipped configuration does, by group and resource, although the roles grant it. An empty
 # tuple stands for all verbs. Objects are never read one by one: `get` is left out everywhere.

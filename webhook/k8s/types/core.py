@@ -217,6 +217,12 @@ class SchedulingPod(Object, frozen=True):
     spec: ReviewedPodSpec | None = None
 
 
+class ConfigMap(Object, frozen=True):
+    """A ConfigMap (core/v1): the settings of the server or of a scheduler."""
+
+    data: dict[str, str] | None = None
+
+
 class DeleteOptions(View, frozen=True):
     """``deleteOptions`` of an Eviction (metav1.DeleteOptions)."""
 

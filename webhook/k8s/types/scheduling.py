@@ -13,12 +13,14 @@ EQUAL: Final = "Equal"
 EXISTS: Final = "Exists"
 # The JSON name of terms of affinity that a pod cannot do without.
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class NodeAffinity(View, frozen=True):
-    """``nodeAffinity`` of a Pod or a VMI (core/v1 NodeAffinity); preferred terms exclude no node and are not read."""
+    """``nodeAffinity`` of a Pod or a VMI (core/v1 NodeAffinity); preferred terms stay as they are."""
 
     required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
+    preferred: list[Any] | None = msgspec.field(default=None, name=_PREFERRED)
 
 
 class PodAffinityTerm(View, frozen=True):
@@ -36,7 +38,7 @@ class PodAffinity(View, frozen=True):
     """``podAffinity`` or ``podAntiAffinity`` of a Pod or a VMI (core/v1), whose terms depend on other pods."""
 
     required: list[Any] | None = msgspec.field(default=None, name=REQUIRED)
-    preferred: list[Any] | None = msgspec.field(default=None, name="preferredDuringSchedulingIgnoredDuringExecution")
+    preferred: list[Any] | None = msgspec.field(default=None, name=_PREFERRED)
 
 
 class Affinity(View, frozen=True):

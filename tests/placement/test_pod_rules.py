@@ -9,11 +9,11 @@ from tests.builders import read_node
 from tests.forecast.clusters import HOST, apart, node, snapshot, vm
 from webhook.admission.step_budget import StepBudget
 from webhook.forecast import drain as planner
-from webhook.forecast import pods
 from webhook.forecast.drain import MAX_STEPS, plan
-from webhook.forecast.pods import POD_ANTI_AFFINITY, Neighbors, PodConstraints, PodInfo, rules_of
 from webhook.k8s.types.scheduling import Affinity, TopologySpreadConstraint
+from webhook.placement import pod_rules
 from webhook.placement.index import NodeIndex
+from webhook.placement.pod_rules import POD_ANTI_AFFINITY, PodConstraints, PodInfo, RuleIndex, rules_of
 
 NAMESPACES = {"shop": {"team": "x"}, "lab": {"team": "y"}, "bare": {}}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -95,17 +95,17 @@ def info(name: str, affinity: Any = None, **labels: str) -> PodInfo:
 
 
 @pytest.fixture
-def found() -> Neighbors:
-    return Neighbors(NodeIndex(read_node(node(name, zone=zone)) for name, zone in (("a", "1"), ("b", "1"), ("c", "2"))))
+def found() -> RuleIndex:
+    return RuleIndex(NodeIndex(read_node(node(name, zone=zone)) for name, zone in (("a", "1"), ("b", "1"), ("c", "2"))))
 
 
-def excluded(found: Neighbors, pod: PodInfo) -> dict[str, int]:
+def excluded(found: RuleIndex, pod: PodInfo) -> dict[str, int]:
     return dict(found.excluded_nodes(pod, -1, -1))
 
 
-def test_a_domain_is_excluded_while_any_pod_is_in_it(found: Neighbors) -> None:
+def test_a_domain_is_excluded_while_any_pod_is_in_it(found: RuleIndex) -> None:
     pod, other = info("web", apart("zone", app="x")), info("db", app="x")
-    found.track(pod.rules)
+    found.track(pod)
     seen = []
     for position, number in ((0, 1), (1, 1), (0, -1), (1, -1)):
         found.add(other, position, number)
@@ -113,20 +113,20 @@ def test_a_domain_is_excluded_while_any_pod_is_in_it(found: Neighbors) -> None:
     assert seen == [*[{POD_ANTI_AFFINITY: 0b011}] * 3, {}]
     # Nodes without the label are no domain.
     racked = info("web", apart("rack", app="x"))
-    found.track(racked.rules)
+    found.track(racked)
     found.add(other, 0)
     assert excluded(found, racked) == {}
 
 
-def test_rules_of_others_mean_a_pod_by_its_labels(found: Neighbors) -> None:
+def test_rules_of_others_mean_a_pod_by_its_labels(found: RuleIndex) -> None:
     owner = info("db", apart(HOST, app="x"))
-    found.track(owner.rules)
+    found.track(owner)
     found.add(owner, 2)
     assert [excluded(found, info("web", app=app)) for app in "xy"] == [{POD_ANTI_AFFINITY: 0b100}, {}]
 
 
 def test_too_many_rules_about_the_same_pods_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pods, "MOST_RULES", 5)
+    monkeypatch.setattr(pod_rules, "MOST_RULES", 5)
     vms = [vm(f"vm-{number}", "a", labels={"app": "x"}, affinity=apart(app="x", n=str(number))) for number in range(9)]
     found = plan(snapshot([node("a", memory="64Gi"), node("b", memory="64Gi")], vms), ["a"])
     assert (len(found.gaps), found.moves, found.blocks) == (1, 9, 0)
@@ -134,7 +134,7 @@ def test_too_many_rules_about_the_same_pods_are_a_gap(monkeypatch: pytest.Monkey
 
 def test_rules_that_tenants_write_by_the_thousand_take_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each about the same pods, no two alike: every pod is compared with so many of them at most."""
-    monkeypatch.setattr(pods, "MOST_RULES", 50)
+    monkeypatch.setattr(pod_rules, "MOST_RULES", 50)
 
     def steps(number: int) -> int:
         vms = [

@@ -16,14 +16,14 @@ from tests.forecast.clusters import Json
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
 from webhook.facts import Facts, from_memory
-from webhook.forecast import drain, packing, update
-from webhook.forecast.pods import Neighbors
+from webhook.forecast import drain, movers, update
+from webhook.forecast.moves import Moves
 from webhook.forecast.report import limits_of
 from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement import demand
-from webhook.placement.nodes import MEMORY
+from webhook.placement.requirements import Allocatable
 from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, RuntimeClass
 from webhook.policies.common import migration_targets
 
@@ -127,15 +127,16 @@ def test_targets_and_reviews_are_those_of_each_vm_by_itself(world: ClusterObject
     for vmi in snapshot.vmis.values():
         shared, taken = planner._classes.target_of(vmi)
         assert shared == from_memory(migration_targets.of(vmi, "shop", Facts(peek=snapshot.peek)))
-        assert taken.items() >= {(packing.PODS, 1)}
+        requirements = {each for each in shared.requirements if isinstance(each, Allocatable)}
+        assert taken.items() == {(each.resource, each.amount) for each in requirements}
     for cordoned in "n0", "n1":
         index = snapshot.index
         node = index.get(cordoned)
         assert node is not None
         index.put(msgspec.structs.replace(node, unschedulable=True))
         vmis = snapshot.vmis.values()
-        movers = (packing.mover_of(vmi, planner._classes, *planner._present(vmi)) for vmi in vmis)
-        for mover, eligibility in planner._review(movers):
+        found = (movers.mover_of(vmi, planner._classes, planner._present(vmi)) for vmi in vmis)
+        for mover, eligibility in planner._review(found):
             expected = index.review(mover.requirements)
             assert (eligibility.bitset, eligibility.failures) == (expected.bitset, expected.failures)
             assert eligibility.names() == expected.names()
@@ -179,7 +180,7 @@ def test_vms_that_are_alike_are_looked_at_once(plan: Callable[[ClusterObjects], 
         world = clusters.large(number, updates={"workloadUpdateMethods": ["LiveMigrate"]})
         with (
             patch.object(migration_targets, "of", wraps=migration_targets.of) as targets,
-            patch.object(packing, "pod_requests", wraps=demand.pod_requests) as requests,
+            patch.object(movers, "load_of", wraps=demand.load_of) as requests,
         ):
             assert plan(world).moves >= number
         return [targets.call_count, requests.call_count]
@@ -194,18 +195,8 @@ def test_an_update_packs_in_a_second_order_only_where_there_is_one() -> None:
         nodes = [clusters.node(name) for name in "abc"]
         vms = [clusters.vm(f"vm-{number}", "a", size) for number, size in enumerate(sizes)]
         world = clusters.snapshot(nodes, vms, updates={"workloadUpdateMethods": ["LiveMigrate"]})
-        with patch.object(packing.Packer, "pack", autospec=True, side_effect=packing.Packer.pack) as counting:
+        with patch.object(Moves, "pack", autospec=True, side_effect=Moves.pack) as counting:
             assert update.plan(world).moves == len(sizes)
         return counting.call_count
 
     assert [packs("1Gi", "1Gi"), packs("1Gi", "2Gi"), packs("2Gi", "1Gi")] == [1, 1, 2]
-
-
-@pytest.mark.parametrize(("tightly", "node"), [(True, "over"), (False, "free")])
-def test_a_pod_without_memory_fits_where_more_is_requested_than_there_is(tightly: bool, node: str) -> None:
-    snapshot = ClusterSnapshot(clusters.snapshot([clusters.node("over"), clusters.node("free")], []))
-    offers = {name: packing.offers_of(view) for name, view in snapshot.views.items()}
-    room = packing.Packer(snapshot.index, offers, Neighbors(snapshot.index))
-    positions = {name: snapshot.index.position(name) or 0 for name in offers}
-    room.take(positions["over"], {MEMORY: 2 * offers["over"][MEMORY]})
-    assert room.choose(0b11, {packing.PODS: 1}, tightly=tightly) == positions[node]

@@ -1,0 +1,306 @@
+"""The VMs that need another node: what each requires, takes and prefers there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from webhook.admission.step_budget import spend
+from webhook.facts import Facts, Key, ListKey, ObjectKey, from_memory
+from webhook.forecast.snapshot import ClusterSnapshot, Place, place_of
+from webhook.k8s.types.meta import ObjectMeta, OwnerReference
+from webhook.k8s.types.scheduling import TopologySpreadConstraint
+from webhook.k8s.types.selectors import IN
+from webhook.placement import requirements
+from webhook.placement.demand import MEMORY_OVERHEAD, NO_LOAD, load_of, load_of_target
+from webhook.placement.machines import (
+    JOB_NAME,
+    JOB_UID,
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    LauncherPod,
+    PlacedVmiSpec,
+    Vmi,
+    entries_of,
+)
+from webhook.placement.nodes import CPU, HOSTNAME, MEMORY, POD_SLOTS
+from webhook.placement.pod_rules import PodInfo, preferences_of, rules_of, spread_of_services
+from webhook.placement.profiles import profile_of
+from webhook.placement.quota import NO_USAGE, PodUsage, usage_of
+from webhook.placement.requirements import Origin
+from webhook.placement.running_pods import RunningPod, bound_info
+from webhook.placement.scores import Load, preferred_terms
+from webhook.placement.simulate import SimulatedPod
+from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION
+from webhook.policies.common import migration_targets
+
+# Of the pod that attaches hotplugged volumes, by default (KubeVirt, hotplugContainerRequests): 10m and 2M.
+_ATTACHMENT: Final = Load.of({POD_SLOTS: 1, CPU: 10, MEMORY: 2_000_000})
+
+
+class Mover(msgspec.Struct, frozen=True):
+    """A VM that needs another node.
+
+    Attributes:
+        pod: the target pod, with what the pod takes that attaches hotplugged volumes.
+        source: the pod that it runs in now, with those that attach its volumes; None: it is not known.
+        usage: what the target pod counts for in the namespace's quotas.
+        scheduled: what kube-scheduler chooses a node by, where that is not all: the target pod alone. KubeVirt makes
+            the other pod, for that node, once the target pod runs.
+    """
+
+    vmi: Vmi
+    requirements: requirements.Requirements
+    pod: SimulatedPod
+    usage: PodUsage
+    source: SimulatedPod | None = None
+    gaps: tuple[str, ...] = ()
+    scheduled: Mover | None = None
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """What it takes of a node, by resource, in kube-scheduler's unit."""
+        return self.pod.requests
+
+    @property
+    def place(self) -> Place:
+        """The VM's namespace and name."""
+        return place_of(self.vmi)
+
+    @property
+    def memory(self) -> int:
+        """What the target pod requests, in bytes; huge pages where its guest has them."""
+        requests = (self.scheduled or self).requests
+        pages = sum(amount for name, amount in requests.items() if name.startswith("hugepages-"))
+        return requests.get(MEMORY, 0) + pages
+
+
+class EquivalenceClasses:
+    """What pods request and target pods require, computed once for all that are alike.
+
+    A VM and its pod are reduced to what `migration_targets.of` depends on, so that nothing else can get into its
+    answer, and the answer is kept by their JSON. The first node with the same labels of KubeVirt's, and as much that is
+    allocatable, stands for the VM's own.
+
+    Args:
+        snapshot: the cluster.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.snapshot: Final = snapshot
+        self._targets: Final[dict[bytes, tuple[migration_targets.Target, dict[str, int], int]]] = {}
+        self._pods: Final[dict[Place, SimulatedPod]] = {}
+        self._loads: Final[dict[bytes, Load]] = {}
+        self._nodes: Final[dict[bytes, str]] = {}
+        self._like: Final[dict[str, str]] = {}
+
+    def load_of(self, pod: LauncherPod) -> Load:
+        """What a pod takes of its node."""
+        spec = pod.spec
+        key = _encode((spec.containers, spec.init_containers, spec.resources, spec.overhead) if spec else None)
+        load = self._loads.get(key)
+        if load is None:
+            load = self._loads[key] = load_of(spec)
+        return load
+
+    def target_of(self, vmi: Vmi) -> tuple[migration_targets.Target, dict[str, int]]:
+        """The target of a migration of a VM, which is on a node, and what its pod requests."""
+        meta, name, devices, pod = vmi.meta, vmi.node_name, vmi.domain.devices, self.snapshot.pod_of(vmi)
+        added = self._added(pod) if pod else None
+        several = len(self.snapshot.launchers.get(meta.uid or "", ())) > 1
+        if several or added or (devices and devices.reserves_persistently):
+            # It depends on other pods, which move, or on a migration of its own.
+            target = from_memory(migration_targets.of(vmi, meta.namespace or "", Facts(peek=self.snapshot.peek)))
+            return target, _requested_by(target)
+        namespace = self.snapshot.namespaces.get(meta.namespace or "")
+        place = meta.namespace or "" if namespace and namespace.meta.annotation(NODE_SELECTOR_ANNOTATION) else ""
+        owner = pod.meta.controller_owner() if pod and pod.meta.namespace == meta.namespace else None
+        if owner is None or owner.uid != meta.uid:
+            pod = None
+        node = self._node_like(name)
+        reduced, alone = _reduce_vmi(vmi, node), pod and _reduce_pod(pod, node, is_orphan=added is None)
+        key = _encode((place, reduced, alone))
+        if key not in self._targets:
+            target = from_memory(migration_targets.of(reduced, place, Facts(peek=partial(self._peek, alone))))
+            kinds = list(map(type, target.requirements))
+            self._targets[key] = target, _requested_by(target), kinds.index(requirements.Elsewhere)
+        target, requests, at = self._targets[key]
+        own = self.snapshot.index.get(name)
+        elsewhere = requirements.Elsewhere(Origin.SOURCE_NODE, name, own.labels.get(HOSTNAME, "") if own else "")
+        required = (*target.requirements[:at], elsewhere, *target.requirements[at + 1 :])
+        return replace(target, vmi=vmi, requirements=required, pod=pod), requests
+
+    def target_pod(self, vmi: Vmi) -> SimulatedPod:
+        """The target pod of a VM, without what it takes: what no migration changes."""
+        place = place_of(vmi)
+        if place not in self._pods:
+            spec, pod, namespaces = vmi.spec or PlacedVmiSpec(), self.snapshot.pod_of(vmi), self.snapshot.labels
+            own = pod.spec if pod else None
+            labels = {**((pod.meta.labels if pod else None) or {}), **(vmi.meta.labels or {})}
+            # A webhook may have added constraints to the pod of a VM that has none, and a scheduler.
+            spread = _terms(spec.topology_spread_constraints or (own.topology_spread_constraints if own else None))
+            scheduler = spec.scheduler_name or (own.scheduler_name if own else None) or ""
+            profile = profile_of(self.snapshot.objects.profiles, scheduler)
+            rules = rules_of(spec.affinity, spread, place[0], labels, namespaces)
+            preferences = preferences_of(spec.affinity, spread, place[0], labels, namespaces)
+            services = self.snapshot.services.get(place[0])
+            if services and not spread and profile.spreads_services:
+                spend(len(services), "Services of pods")
+                preferences = spread_of_services(preferences, place[0], labels, services)
+            self._pods[place] = SimulatedPod(
+                PodInfo(place[0], labels, rules, preferences),
+                NO_LOAD,
+                tuple(each for each in spec.tolerations or () if each),
+                preferred_terms(spec.affinity),
+                pod.images if pod else (),
+                profile,
+            )
+        return self._pods[place]
+
+    def running(self, pod: LauncherPod) -> SimulatedPod:
+        """A pod that runs. Of its rules, only those count that are about others: anti-affinity, and what pulls them."""
+        return SimulatedPod(bound_info(pod, self.snapshot.labels), self.load_of(pod))
+
+    def _added(self, pod: LauncherPod) -> dict[str, str] | None:
+        """What the migration has added that made a pod, if any has; None: it is gone."""
+        name = pod.meta.annotation(JOB_NAME)
+        if not name:
+            return {}
+        migration = self.snapshot.migrations.get((pod.meta.namespace or "", name))
+        gone = migration is None or migration.meta.uid != pod.meta.label(JOB_UID)
+        return None if gone or migration is None else migration.added_selector
+
+    def _peek(self, pod: LauncherPod | None, key: Key[Any]) -> object:
+        """The facts of a reduced VM: its pod, and no migration."""
+        if isinstance(key, ListKey) and key.resource is LAUNCHER_PODS:
+            return (pod,) if pod else ()
+        return None if isinstance(key, ObjectKey) and key.resource is MIGRATIONS else self.snapshot.peek(key)
+
+    def _node_like(self, name: str) -> str:
+        like = self._like.get(name)
+        if like is None:
+            node = self.snapshot.index.get(name)
+            labels = [each for each in sorted(node.labels.items()) if _KUBEVIRT in each[0]] if node else name
+            alike = _encode((labels, node and (bool(node.labels), node.allocatable)))
+            like = self._like[name] = self._nodes.setdefault(alike, name)
+        return like
+
+
+# Of a reduced VM and its pod.
+_UID: Final = "vm"
+_GONE: Final = "gone"
+_KUBEVIRT: Final = "kubevirt.io/"
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def _reduce_vmi(vmi: Vmi, node: str) -> Vmi:
+    spec = vmi.spec and replace(
+        vmi.spec, volumes=None, eviction_strategy=None, topology_spread_constraints=None, scheduler_name=None
+    )
+    status = vmi.status and type(vmi.status)(
+        changed_block_tracking=vmi.status.changed_block_tracking,
+        node_name=node,
+        machine=vmi.status.machine,
+        topology_hints=vmi.status.topology_hints,
+    )
+    return Vmi(ObjectMeta(uid=_UID), spec, status)
+
+
+def _reduce_pod(pod: LauncherPod, node: str, *, is_orphan: bool) -> LauncherPod:
+    """The pod that a VM runs in, without what it is near to; ``is_orphan``: the migration that made it is gone."""
+    annotations = entries_of(pod.meta.annotations, MEMORY_OVERHEAD) | ({JOB_NAME: _GONE} if is_orphan else {})
+    meta = ObjectMeta(annotations=annotations, owner_references=[OwnerReference(uid=_UID, controller=True)])
+    spec = pod.spec and replace(pod.spec, node_name=node, affinity=None, topology_spread_constraints=None)
+    return LauncherPod(meta, spec)
+
+
+def _requested_by(target: migration_targets.Target) -> dict[str, int]:
+    required = (each for each in target.requirements if isinstance(each, requirements.Allocatable))
+    return {each.resource: each.amount for each in required}
+
+
+def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: SimulatedPod | None) -> Mover:
+    """What the next target pod of a VM requires.
+
+    Args:
+        vmi: the VM.
+        classes: the VMs that are alike, of the cluster.
+        source: the pod that it runs in now, with those that attach its volumes; None: not known.
+    """
+    namespace, snapshot = vmi.meta.namespace or "", classes.snapshot
+    target, requests = classes.target_of(vmi)
+    has_quotas = namespace in snapshot.quotas
+    facts = Facts(peek=snapshot.peek)
+    usage = from_memory(migration_targets.usage(target, namespace, facts)) if has_quotas else NO_USAGE
+    required = (*target.requirements, *_reachable(vmi, snapshot, hotplugged=False))
+    present = snapshot.pod_of(vmi)
+    load = load_of_target(requests, classes.load_of(present) if present else None)
+    target_pod = replace(classes.target_pod(vmi), load=load)
+    launcher = Mover(vmi, required, target_pod, usage, source, (*target.gaps, *_profile_gaps(target_pod)))
+    if not vmi.attached_volumes:
+        return launcher
+    attachments = snapshot.attachments.get(place_of(present), ()) if present else ()
+    attachment = max(attachments, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
+    attached = classes.load_of(attachment) if attachment else _ATTACHMENT
+    required = (*required, *_reachable(vmi, snapshot, hotplugged=True))
+    if has_quotas:
+        own = {name: amount for name, amount in attached.requests.items() if name != POD_SLOTS}
+        own_usage = usage_of(attachment, own, snapshot.limit_ranges.get(namespace, ()))
+        usage = replace(usage, amounts=add_amounts(usage.amounts, own_usage.amounts))
+    both = replace(target_pod, load=load + attached)
+    return replace(launcher, requirements=required, pod=both, usage=usage, scheduled=launcher)
+
+
+def _profile_gaps(pod: SimulatedPod) -> Iterator[str]:
+    if unknown := pod.profile.unknown:
+        yield f"its scheduler scores nodes by {' and '.join(unknown)}, too, which is not evaluated here"
+
+
+def add_amounts(*several: Mapping[str, int]) -> dict[str, int]:
+    """The sums of amounts."""
+    return dict(sum(map(Counter, several), Counter()))
+
+
+def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple[Vmi, RunningPod | None]:
+    """The VM and its pod as they are after a migration."""
+    vmi = moved(mover.vmi, node)
+    pod = snapshot.pod_of(mover.vmi)
+    if pod is None or pod.spec is None:
+        return vmi, pod
+    # KubeVirt keeps the labels of the first host's CPU from the selector of one target pod to the next.
+    labels = [each.expression for each in mover.requirements if isinstance(each, requirements.Label)]
+    required = {each.key: each.values[0] for each in labels if each.operator == IN}
+    spec = replace(pod.spec, node_name=node, node_selector={**pod.node_selector, **required})
+    return vmi, replace(pod, spec=spec)
+
+
+def moved(vmi: Vmi, node: str) -> Vmi:
+    """A VM after a migration, which ends the evacuation that it may have been for."""
+    status = vmi.status and replace(vmi.status, node_name=node, evacuation_node_name=None, migration_state=None)
+    return replace(vmi, status=status)
+
+
+def _reachable(vmi: Vmi, snapshot: ClusterSnapshot, *, hotplugged: bool) -> tuple[requirements.Reachable, ...]:
+    """Where the VM's volumes can be used: those of the launcher pod, or the hotplugged ones beside it."""
+    reachable, attached = [], vmi.attached_volumes
+    for each in (vmi.spec.volumes if vmi.spec else None) or ():
+        is_asked = each is not None and ((each.name in attached) == hotplugged)
+        claim = snapshot.claims.get((vmi.meta.namespace or "", each.claim)) if each and is_asked else None
+        volume = snapshot.volumes.get(claim.volume) if claim else None
+        if each and volume and volume.terms:
+            reachable.append(requirements.Reachable(requirements.Origin.VOLUMES, volume.terms, each.name or ""))
+    return tuple(reachable)
+
+
+def _terms(written: Any) -> list[TopologySpreadConstraint | None]:
+    if not written:
+        return []
+    try:
+        return msgspec.convert(written, list[TopologySpreadConstraint | None], from_attributes=True)
+    except msgspec.ValidationError:
+        return []

@@ -1,0 +1,86 @@
+"""Moving VMs in a simulation: each to the node that kube-scheduler chooses, or all as tightly as they fit.
+
+Tightly, the VMs that have least choice and are largest go first, each to the node that it fills best: where only that
+finds room for all, kube-scheduler may leave a VM without a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from webhook.forecast.movers import Mover
+from webhook.forecast.snapshot import Place
+from webhook.placement.eligibility import Eligibility
+from webhook.placement.index import NodeIndex
+from webhook.placement.simulate import Simulation
+
+
+class Moves:
+    """Moves VMs to nodes, and back.
+
+    Args:
+        simulation: the cluster, which is changed.
+        index: its nodes.
+    """
+
+    def __init__(self, simulation: Simulation, index: NodeIndex) -> None:
+        self._simulation: Final = simulation
+        self._index: Final = index
+
+    def make(self, mover: Mover, position: int) -> None:
+        """Move a VM to a node, where it no longer takes anything of the one that it leaves."""
+        self._simulation.bind(mover.pod, position)
+        source = self._index.position(mover.vmi.node_name)
+        if source is not None and mover.source is not None:
+            self._simulation.unbind(mover.source, source)
+
+    def undo(self, mover: Mover, position: int) -> None:
+        """Move a VM back from a node to the one that it has left."""
+        self._simulation.unbind(mover.pod, position)
+        source = self._index.position(mover.vmi.node_name)
+        if source is not None and mover.source is not None:
+            self._simulation.bind(mover.source, source)
+
+    def make_all(self, vms: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
+        """Move VMs again to the nodes that they have been on."""
+        for mover, _ in vms:
+            if (position := placed.get(mover.place)) is not None:
+                self.make(mover, position)
+
+    def undo_all(self, vms: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
+        """Move VMs back from these nodes."""
+        for mover, _ in vms:
+            if (position := placed.get(mover.place)) is not None:
+                self.undo(mover, position)
+
+    def pack(self, movers: Iterable[tuple[Mover, Eligibility]], rounds: int, *, tightly: bool) -> dict[Place, int]:
+        """The positions of nodes by the VMs' places, for VMs in their order; some find none.
+
+        Those that find none try again after the others, at most so many rounds.
+        """
+        waiting = list(movers)
+        placed: dict[Place, int] = {}
+        for _ in range(rounds):
+            left = []
+            for mover, eligibility in waiting:
+                position = self.choose(mover, eligibility, tightly=tightly)
+                if position is None:
+                    left.append((mover, eligibility))
+                else:
+                    placed[mover.place] = position
+                    self.make(mover, position)
+            if not left or len(left) == len(waiting):
+                break
+            waiting = left
+        return placed
+
+    def choose(self, mover: Mover, eligibility: Eligibility, *, tightly: bool = False) -> int | None:
+        """The position of the node that a VM goes to now; None: it fits on none."""
+        if not eligibility.bitset:
+            return None
+        if tightly:
+            nodes = self._simulation.candidates(mover.pod, eligibility).nodes
+            return self._simulation.tightest(nodes, mover.pod) if nodes else None
+        placement = self._simulation.place(mover.pod, eligibility)
+        return placement.position if placement else None

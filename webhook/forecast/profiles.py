@@ -1,0 +1,46 @@
+"""The profiles of the second scheduler, as it is installed, by which it scores nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from webhook import names
+from webhook.cluster.reader import Reader
+from webhook.errors import InputError
+from webhook.k8s.resources import CONFIG_MAPS
+from webhook.k8s.types.core import ConfigMap
+from webhook.k8s.yaml_documents import parse_documents
+from webhook.placement.profiles import SHIPPED_PROFILES, Profile, Profiles, is_configuration, profiles_of
+
+
+async def read_profiles(reader: Reader) -> Profiles:
+    """The profiles by their schedulerName; those that are shipped where the ConfigMap is not there to be read."""
+    found = await reader.get(CONFIG_MAPS, names.SECOND_SCHEDULER, names.SECOND_SCHEDULER)
+    return profiles_in([found] if isinstance(found, ConfigMap) else ())
+
+
+def profiles_in(config_maps: Iterable[ConfigMap]) -> Profiles:
+    """The profiles in ConfigMaps by their schedulerName, beside those that are shipped."""
+    profiles = dict(SHIPPED_PROFILES)
+    for config_map in config_maps:
+        for text in (config_map.data or {}).values():
+            profiles |= _profiles_in(text)
+    return profiles
+
+
+def _profiles_in(text: str) -> Mapping[str, Profile]:
+    """Those of a text, without those that kube-scheduler could not read."""
+    try:
+        values = [document.value for document in parse_documents(text, names.SECOND_SCHEDULER)]
+    except InputError:
+        return {}
+    profiles = {}
+    for value in filter(is_configuration, values):
+        for _, written in profiles_of(value):
+            try:
+                profiles[str(written.get("schedulerName"))] = Profile.of(written)
+            except msgspec.ValidationError:
+                continue
+    return profiles

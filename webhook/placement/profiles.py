@@ -1,0 +1,156 @@
+"""How schedulers score nodes: which plugins with which weights, by the profiles of their configurations.
+
+Source: k8s.io/kubernetes 1.37, pkg/scheduler/apis/config/v1 (default_plugins.go, defaults.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from webhook import names
+from webhook.k8s.types.meta import View
+from webhook.placement.nodes import CPU, MEMORY
+
+TAINTS: Final = "TaintToleration"
+NODE_AFFINITY: Final = "NodeAffinity"
+FIT: Final = "NodeResourcesFit"
+SPREAD: Final = "PodTopologySpread"
+POD_AFFINITY: Final = "InterPodAffinity"
+BALANCE: Final = "NodeResourcesBalancedAllocation"
+IMAGES: Final = "ImageLocality"
+_WEIGHTS: Final = {TAINTS: 3, NODE_AFFINITY: 2, FIT: 1, SPREAD: 2, POD_AFFINITY: 2, BALANCE: 1, IMAGES: 1}
+# They score what is not simulated: devices of ResourceClaims, and volumes behind a gate that is closed.
+_SILENT: Final = frozenset(("DynamicResources", "VolumeBinding"))
+_CORE: Final = ((CPU, 1), (MEMORY, 1))
+_LEAST: Final = "LeastAllocated"
+_MOST: Final = "MostAllocated"
+# `PodTopologySpread` then spreads the pods of Services by itself.
+_SYSTEM: Final = "System"
+
+
+KIND: Final = "KubeSchedulerConfiguration"
+
+
+def is_configuration(value: Any) -> bool:
+    """Whether plain JSON is a KubeSchedulerConfiguration, of any version."""
+    return isinstance(value, dict) and value.get("kind") == KIND
+
+
+def profiles_of(configuration: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+    """The profiles of a configuration with their positions; what is not a mapping is left out."""
+    listed = configuration.get("profiles")
+    profiles = enumerate(listed if isinstance(listed, list) else ())
+    return [(index, profile) for index, profile in profiles if isinstance(profile, dict)]
+
+
+class _Plugin(View, frozen=True):
+    name: str = ""
+    weight: int | None = None
+
+
+class _PluginSet(View, frozen=True):
+    enabled: list[_Plugin] | None = None
+    disabled: list[_Plugin] | None = None
+
+
+class _Plugins(View, frozen=True):
+    multi_point: _PluginSet | None = None
+    score: _PluginSet | None = None
+
+
+class _Strategy(View, frozen=True):
+    type: str = _LEAST
+    resources: list[_Plugin] | None = None
+
+
+class _Arguments(View, frozen=True):
+    """Of all plugins, those that are read here."""
+
+    scoring_strategy: _Strategy | None = None
+    defaulting_type: str = _SYSTEM
+
+
+class _PluginConfig(View, frozen=True):
+    name: str = ""
+    args: _Arguments | None = None
+
+
+class _WrittenProfile(View, frozen=True):
+    plugins: _Plugins | None = None
+    plugin_config: list[_PluginConfig] | None = None
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """How a profile of a scheduler scores nodes.
+
+    Attributes:
+        weights: those of the plugins that score, by name, sorted.
+        resources: what NodeResourcesFit scores, each with its weight.
+        fills: whether it prefers nodes with little left (MostAllocated).
+        spreads_services: whether pods of Services without constraints of their own are spread.
+        unknown: plugins that score by what is not known here, such as the load of nodes.
+    """
+
+    weights: tuple[tuple[str, int], ...] = tuple(sorted(_WEIGHTS.items()))
+    resources: tuple[tuple[str, int], ...] = _CORE
+    fills: bool = False
+    spreads_services: bool = True
+    unknown: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, written: Any) -> Profile:
+        """One of the ``profiles`` of a KubeSchedulerConfiguration, as plain JSON.
+
+        Raises:
+            msgspec.ValidationError: a field has a wrong type, so that kube-scheduler does not start with it.
+        """
+        profile = msgspec.convert(written, _WrittenProfile)
+        weights, plugins = dict(_WEIGHTS), profile.plugins or _Plugins()
+        for point_set in (plugins.multi_point or _PluginSet(), plugins.score or _PluginSet()):
+            disabled = {each.name for each in point_set.disabled or ()}
+            weights = {} if "*" in disabled else {name: own for name, own in weights.items() if name not in disabled}
+            for each in point_set.enabled or ():
+                # Of the plugins of all points, those that score are known, or have a weight.
+                if point_set is plugins.score or each.name in _WEIGHTS or each.weight:
+                    weights[each.name] = each.weight or 1
+        arguments = {each.name: each.args or _Arguments() for each in profile.plugin_config or ()}
+        strategy = arguments.get(FIT, _Arguments()).scoring_strategy or _Strategy()
+        resources = tuple((each.name, each.weight or 1) for each in strategy.resources or ())
+        unknown = [name for name in weights if name not in _WEIGHTS and name not in _SILENT]
+        if strategy.type not in (_LEAST, _MOST) and FIT in weights:
+            unknown.append(f"{FIT} ({strategy.type})")
+        return cls(
+            tuple(sorted((name, own) for name, own in weights.items() if name in _WEIGHTS)),
+            resources or _CORE,
+            strategy.type == _MOST,
+            arguments.get(SPREAD, _Arguments()).defaulting_type == _SYSTEM,
+            tuple(sorted(unknown)),
+        )
+
+    def weight(self, plugin: str) -> int:
+        """The weight of a plugin; 0: it does not score."""
+        return next((own for name, own in self.weights if name == plugin), 0)
+
+    def without(self, *plugins: str) -> Profile:
+        """The same without some plugins."""
+        weights = tuple(each for each in self.weights if each[0] not in plugins)
+        return msgspec.structs.replace(self, weights=weights)
+
+
+STOCK: Final = Profile()
+# What is assumed of a scheduler whose profile is not seen.
+OTHER: Final = STOCK.without(IMAGES)
+# manifests/scheduler/spread.yaml without its lines on KVM devices.
+SHIPPED: Final = Profile(tuple(sorted({TAINTS: 30, NODE_AFFINITY: 20, FIT: 10, SPREAD: 2, POD_AFFINITY: 20}.items())))
+Profiles: TypeAlias = Mapping[str, Profile]  # by the schedulerName
+SHIPPED_PROFILES: Final[Profiles] = MappingProxyType({"kubevirt": SHIPPED})
+
+
+def profile_of(profiles: Profiles, scheduler: str) -> Profile:
+    """The profile by which a scheduler places pods; one that is not known is taken for the stock one without images."""
+    name = scheduler or names.DEFAULT_SCHEDULER
+    return profiles.get(name) or (STOCK if name == names.DEFAULT_SCHEDULER else OTHER)

@@ -1,0 +1,455 @@
+"""What kube-scheduler does with pods: where each fits, which of these nodes it chooses, and what is left then.
+
+A `Simulation` is a cluster at one moment: nodes with what is left of each, and pods with their rules. `place` says
+where kube-scheduler sends a pod, by its filters and its scores; `bind` and `unbind` put pods on nodes and take them
+away, in any order, so that a plan can try something and take it back.
+
+Each filter and each score is a few sets of nodes, as bitsets, which a move changes at the nodes that it touches. The
+score by what is left of nodes is kept for each kind of pod (what it requests, and its scheduler's profile), and is
+counted again for nodes that have changed since it was asked for last: a step costs as much as has changed, whatever the
+number of nodes.
+
+Of nodes that tie kube-scheduler takes any: at random until Kubernetes 1.35, and since then by an order that is its own.
+Where there are 100 nodes or more, it scores a part of them only. What is chosen here is therefore one of the nodes that
+it may choose, the same one each time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+from cachetools import LRUCache
+
+from webhook.admission.step_budget import spend
+from webhook.k8s.quantity import nanos
+from webhook.k8s.types.core import Node as NodeWithImages
+from webhook.k8s.types.core import NodeWithoutImages
+from webhook.k8s.types.scheduling import Taint, Toleration
+from webhook.k8s.types.selectors import Term
+from webhook.placement import profiles, requirements, scores
+from webhook.placement.eligibility import Eligibility
+from webhook.placement.index import NodeIndex, NumberIndex
+from webhook.placement.nodes import (
+    CPU,
+    MEMORY,
+    NOT_REPORTED,
+    POD_SLOTS,
+    Tolerated,
+    bitset_positions,
+    bitset_union,
+    parse_allocatable,
+    to_scheduler_units,
+)
+from webhook.placement.pod_rules import Levels, PodInfo, RuleIndex, add_levels, join_levels
+from webhook.placement.profiles import Profile
+from webhook.placement.scores import ImageIndex, Load, Room, Version
+
+# As elsewhere, what a kubelet has not reported is never a reason against its node.
+_PLENTY: Final = 2**63 - 1
+_PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+_NO_LIMITS: Final[Mapping[str, int]] = {}
+# Kinds of pods whose scores are kept; each takes some 50 KB with 5,000 nodes.
+_MOST_KINDS: Final = 1000
+# Scoring a node takes a fraction of a step.
+_NODES_A_STEP: Final = 8
+
+
+class SimulatedPod(msgspec.Struct, frozen=True):
+    """A pod: what it takes, its rules about other pods, and what it prefers of nodes.
+
+    Attributes:
+        tolerations: of these, those for taints with the effect PreferNoSchedule count.
+        preferred: the preferred terms of its node affinity, each with its weight.
+        images: those of its containers, init containers too, as they are written.
+        profile: that of the scheduler that places it.
+    """
+
+    info: PodInfo
+    load: Load
+    tolerations: tuple[Toleration, ...] = ()
+    preferred: tuple[tuple[Term, int], ...] = ()
+    images: tuple[str, ...] = ()
+    profile: Profile = profiles.STOCK
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """What it takes of its node, by resource, in kube-scheduler's unit."""
+        return self.load.requests
+
+
+class Candidates(msgspec.Struct, frozen=True):
+    """The nodes for one pod at one moment, by kube-scheduler's filters.
+
+    Attributes:
+        eligibility: the nodes by what the pod requires of them.
+        room: the nodes that have enough free, as a bitset.
+        apart: what other pods keep it from, each with the nodes, as a bitset.
+    """
+
+    eligibility: Eligibility
+    room: int
+    apart: tuple[tuple[str, int], ...]
+
+    @property
+    def nodes(self) -> int:
+        """The nodes that it can go to now, as a bitset."""
+        return self.eligibility.bitset & self.room & ~self.forbidden
+
+    @property
+    def forbidden(self) -> int:
+        """The nodes that other pods keep it from, as a bitset."""
+        return bitset_union(nodes for _, nodes in self.apart)
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where kube-scheduler sends a pod.
+
+    Attributes:
+        candidates: the nodes that it fits on.
+        best: the highest sum of their scores, without what all nodes have the same of; 0 for a single node.
+        ties: the nodes that have it, as a bitset: kube-scheduler may choose any of them.
+        position: the one that is chosen here.
+    """
+
+    candidates: Candidates
+    best: int
+    ties: int
+    position: int
+
+
+# Which of the nodes that tie is taken: its position.
+TieBreak: TypeAlias = Callable[[int], int]
+
+
+class Simulation:
+    """The nodes of a cluster, and the pods on them.
+
+    Args:
+        index: the nodes. Their labels and taints stay; they may be cordoned and uncordoned.
+        views: the same nodes by name, as the API server has them; with images where ImageLocality is to count.
+        version: that of kube-scheduler.
+        most: of some resources, no more than so much of each node counts as offered.
+
+    Attributes:
+        rules: the pods, by the rules that they have and that are about them. They have to be tracked before pods are
+            bound that they are about.
+    """
+
+    def __init__(
+        self,
+        index: NodeIndex,
+        views: Mapping[str, NodeWithoutImages],
+        version: Version = scores.NEWEST,
+        most: Mapping[str, int] = _NO_LIMITS,
+    ) -> None:
+        self.rules: Final = RuleIndex(index)
+        self._version: Final = version
+        self._rooms: Final[dict[int, Room]] = {}
+        self._levels: Final[dict[str, NumberIndex]] = {}
+        self._everyone = 0
+        taints: dict[Taint, int] = {}
+        images: list[tuple[int, dict[str, int]]] = []
+        self._index: Final = index
+        for name, view in views.items():
+            position = index.position(name)
+            if position is None:
+                continue
+            bit = 1 << position
+            self._everyone |= bit
+            offers = {resource: min(amount, most.get(resource, amount)) for resource, amount in offers_of(view).items()}
+            self._rooms[position] = Room(offers)
+            for resource, amount in offers.items():
+                if resource not in self._levels:
+                    self._levels[resource] = NumberIndex()
+                self._levels[resource].flip(amount, bit)
+            for taint in {*((view.spec.taints if view.spec else None) or ())}:
+                if taint.effect == _PREFER_NO_SCHEDULE:
+                    taints[taint] = taints.get(taint, 0) | bit
+            if isinstance(view, NodeWithImages):
+                images.append((position, _sizes(view)))
+        self._taints: Final = taints
+        self._images: Final = ImageIndex(images)
+        # What does not change: by tolerations, by preferred terms, by images.
+        self._soft_taints: Final[dict[tuple[Toleration, ...], Levels]] = {}
+        self._preferred: Final[dict[tuple[tuple[Term, int], ...], Levels]] = {}
+        self._listed: Final[dict[tuple[str, ...], Levels]] = {}
+        # The positions of nodes whose room has changed, in order, and what each kind of pod has seen of that.
+        self._changes: Final[list[int]] = []
+        self._kinds: Final[LRUCache[tuple[object, ...], _RoomScores]] = LRUCache(_MOST_KINDS)
+
+    def room(self, position: int) -> Room:
+        """What a node offers, and what is left of it."""
+        return self._rooms[position]
+
+    # -- filters -------------------------------------------------------------------------------------------------------
+
+    def candidates(self, pod: SimulatedPod, eligibility: Eligibility) -> Candidates:
+        """Where a pod fits now; ``eligibility`` has the nodes by what it requires of them."""
+        apart, room = tuple(self._apart(pod, eligibility)), -1
+        for resource, amount in pod.requests.items():
+            room &= self.with_enough(resource, amount)
+        return Candidates(eligibility, room, apart)
+
+    def fits(self, pod: SimulatedPod, eligibility: Eligibility, position: int) -> bool:
+        """Whether a pod fits on one eligible node now."""
+        if not self.has_capacity(position, pod.requests, ()):
+            return False
+        return not any(nodes >> position & 1 for _, nodes in self._apart(pod, eligibility))
+
+    def has_capacity(self, position: int, requests: Mapping[str, int], freed: Iterable[Load]) -> bool:
+        """Whether a node has enough free for requests once some pods are gone, whatever rules there are."""
+        room = self._rooms.get(position)
+        free = room.free if room else {}
+        gone = [each.requests for each in freed]
+        return all(
+            name in free and free[name] + sum(each.get(name, 0) for each in gone) >= amount
+            for name, amount in requests.items()
+        )
+
+    def with_enough(self, resource: str, amount: int) -> int:
+        """The nodes that have so much of one resource free, as a bitset."""
+        levels = self._levels.get(resource)
+        return levels.nodes & ~levels.below(amount) if levels else 0
+
+    def _apart(self, pod: SimulatedPod, eligibility: Eligibility) -> Iterator[tuple[str, int]]:
+        """What other pods keep a pod from, each with the nodes, as a bitset."""
+        matching, tolerated = _inclusion(eligibility) if pod.info.rules.spread else (-1, -1)
+        return self.rules.excluded_nodes(pod.info, matching, tolerated)
+
+    # -- scores --------------------------------------------------------------------------------------------------------
+
+    def place(self, pod: SimulatedPod, eligibility: Eligibility, among: TieBreak | None = None) -> Placement | None:
+        """Where kube-scheduler sends a pod now; None: it fits nowhere.
+
+        Args:
+            pod: the pod, which is not bound.
+            eligibility: the nodes by what it requires of them.
+            among: chooses one of the nodes that tie; None: the one with most free memory.
+        """
+        candidates = self.candidates(pod, eligibility)
+        nodes = candidates.nodes
+        if not nodes:
+            return None
+        best, ties = self._rank(pod, eligibility, nodes)
+        is_single = not ties & (ties - 1)
+        position = ties.bit_length() - 1 if is_single else (among or self.roomiest)(ties)
+        return Placement(candidates, best, ties, position)
+
+    def scores(self, pod: SimulatedPod, eligibility: Eligibility, nodes: int) -> dict[str, Levels]:
+        """What each plugin gives to candidates now, weighted, as `place` adds it up; without what is 0 for all."""
+        found = dict(self._other_scores(pod, eligibility, nodes))
+        found |= self._room_scores(pod).by_plugin(nodes)
+        return found
+
+    def roomiest(self, nodes: int) -> int:
+        """The position of the node with most free memory, the first of several."""
+        for level in self._levels[MEMORY].descending():
+            if matches := level & nodes:
+                return (matches & -matches).bit_length() - 1
+        raise ValueError("no node has any memory")
+
+    def tightest(self, nodes: int, pod: SimulatedPod) -> int:
+        """The position of the node that a pod fills best: with the least free memory of those with enough."""
+        for level in self._levels[MEMORY].ascending(pod.requests.get(MEMORY, -_PLENTY)):
+            if matches := level & nodes:
+                return (matches & -matches).bit_length() - 1
+        raise ValueError("no node has enough memory")
+
+    def _rank(self, pod: SimulatedPod, eligibility: Eligibility, nodes: int) -> tuple[int, int]:
+        """The highest sum of scores among candidates, and those that have it."""
+        if not nodes & (nodes - 1):
+            return 0, nodes  # kube-scheduler does not score a single one
+        by_room = self._room_scores(pod).nodes
+        sums: Levels = {0: nodes}
+        for _, levels in self._other_scores(pod, eligibility, nodes):
+            sums = add_levels(sums, levels)
+        descending = sorted(by_room, reverse=True)
+        best, ties = -1, 0
+        # From the highest scores on, until no sum can be as high.
+        for other in sorted(sums, reverse=True):
+            for score in descending:
+                total = other + score
+                if total < best:
+                    break
+                if at := by_room[score] & sums[other]:
+                    ties = at if total > best else ties | at
+                    best = total
+                    break
+        return best, ties
+
+    def _other_scores(self, pod: SimulatedPod, eligibility: Eligibility, nodes: int) -> Iterator[tuple[str, Levels]]:
+        """What depends on something else than the nodes' room, weighted, where it differs."""
+        profile, preferences = pod.profile, pod.info.preferences
+        if self._taints:
+            yield from _weighted(
+                profile, profiles.TAINTS, scores.normalize(self._untolerated(pod), nodes, reverse=True)
+            )
+        if pod.preferred:
+            levels = scores.normalize(self._preferring(pod), nodes)
+            yield from _weighted(profile, profiles.NODE_AFFINITY, levels)
+        if preferences.spread and profile.weight(profiles.SPREAD):
+            levels = self.rules.spread_scores(pod.info, nodes, *_inclusion(eligibility))
+            yield from _weighted(profile, profiles.SPREAD, levels)
+        if profile.weight(profiles.POD_AFFINITY):
+            yield from _weighted(profile, profiles.POD_AFFINITY, self.rules.affinity_scores(pod.info, nodes))
+        if pod.images and profile.weight(profiles.IMAGES):
+            if pod.images not in self._listed:
+                self._listed[pod.images] = self._images.scores(pod.images, self._everyone)
+            own = {score: at & nodes for score, at in self._listed[pod.images].items() if at & nodes}
+            yield from _weighted(profile, profiles.IMAGES, own)
+
+    def _untolerated(self, pod: SimulatedPod) -> Levels:
+        """The nodes by how many of their soft taints a pod does not tolerate."""
+        key = tuple(each for each in pod.tolerations if (each.effect or _PREFER_NO_SCHEDULE) == _PREFER_NO_SCHEDULE)
+        if key not in self._soft_taints:
+            spend(len(key) + len(self._taints), "tolerations")
+            tolerated, counts = Tolerated(key), {0: self._everyone}
+            for taint, nodes in self._taints.items():
+                if not tolerated.covers(taint):
+                    counts = add_levels(counts, {1: nodes})
+            self._soft_taints[key] = counts
+        return self._soft_taints[key]
+
+    def _preferring(self, pod: SimulatedPod) -> Levels:
+        """The nodes by the weights of the terms of a pod's node affinity that they match."""
+        if pod.preferred not in self._preferred:
+            sums = {0: self._everyone}
+            for term, weight in pod.preferred:
+                unmatched = self._index.review((requirements.OneOf(requirements.Origin.AFFINITY, (term,)),)).failures
+                nodes = self._everyone & ~bitset_union(failure.nodes for failure in unmatched)
+                sums = add_levels(sums, {weight: nodes})
+            self._preferred[pod.preferred] = sums
+        return self._preferred[pod.preferred]
+
+    def _room_scores(self, pod: SimulatedPod) -> _RoomScores:
+        """What the nodes' room gives to a pod of this kind now."""
+        profile, load = pod.profile, pod.load
+        counted = tuple((name, load.requests.get(name, 0)) for name, _ in profile.resources)
+        key = (profile, load.cpu, load.memory, load.requests.get(CPU, 0), load.requests.get(MEMORY, 0), counted)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _RoomScores(profile, load, self._version, self._rooms)
+        kind.update(self._changes)
+        return kind
+
+    # -- moves ---------------------------------------------------------------------------------------------------------
+
+    def bind(self, pod: SimulatedPod, position: int) -> None:
+        """Have a pod be on a node, whether it fits there or not."""
+        self._change(pod, position, 1)
+
+    def unbind(self, pod: SimulatedPod, position: int) -> None:
+        """Have a pod be gone from a node."""
+        self._change(pod, position, -1)
+
+    def _change(self, pod: SimulatedPod, position: int, number: int) -> None:
+        room, load, bit = self._rooms.get(position), pod.load, 1 << position
+        if room is not None:
+            # A pod that was bound before its device was taken out requests what the node no longer has.
+            for resource, amount in load.requests.items():
+                if (before := room.free.get(resource)) is not None:
+                    after = room.free[resource] = before - number * amount
+                    self._levels[resource].flip(before, bit)
+                    self._levels[resource].flip(after, bit)
+            room.cpu += number * load.cpu
+            room.memory += number * load.memory
+            self._changes.append(position)
+        self.rules.add(pod.info, position, number)
+
+
+class _RoomScores:
+    """What NodeResourcesFit and NodeResourcesBalancedAllocation give together to one kind of pod.
+
+    Attributes:
+        nodes: the nodes by their scores.
+    """
+
+    def __init__(self, profile: Profile, load: Load, version: Version, rooms: Mapping[int, Room]) -> None:
+        self._profile: Final = profile
+        self._load: Final = load
+        self._version: Final = version
+        self._rooms: Final = rooms
+        self._fit: Final = profile.weight(profiles.FIT)
+        self._balance: Final = profile.weight(profiles.BALANCE)
+        self._scores: Final = array("l", [-1]) * (max(rooms, default=-1) + 1)
+        self.nodes: Final[Levels] = {}
+        self._seen = -1
+
+    def update(self, changes: list[int]) -> None:
+        """Count again for the nodes that have changed since the last time; all, the first time."""
+        if self._seen == len(changes):
+            return
+        changed: Iterable[int] = self._rooms if self._seen < 0 else {*changes[self._seen :]}
+        self._seen = len(changes)
+        number = 0
+        for position in changed:
+            number += 1
+            fit, balance = self._of(position)
+            before, after = self._scores[position], self._fit * fit + self._balance * balance
+            if before == after:
+                continue
+            bit = 1 << position
+            if before >= 0:
+                left = self.nodes[before] ^ bit
+                if left:
+                    self.nodes[before] = left
+                else:
+                    del self.nodes[before]
+            self.nodes[after] = self.nodes.get(after, 0) | bit
+            self._scores[position] = after
+        spend(number // _NODES_A_STEP, "nodes that are scored")
+
+    def by_plugin(self, nodes: int) -> dict[str, Levels]:
+        """The same for some nodes, by plugin."""
+        both = [(position, self._of(position)) for position in bitset_positions(nodes)]
+        weights = ((profiles.FIT, self._fit), (profiles.BALANCE, self._balance))
+        return {
+            plugin: join_levels((weight * each[place], 1 << position) for position, each in both)
+            for place, (plugin, weight) in enumerate(weights)
+            if weight
+        }
+
+    def _of(self, position: int) -> tuple[int, int]:
+        room = self._rooms[position]
+        fit = scores.fit_score(self._profile, room, self._load) if self._fit else 0
+        return fit, scores.balance_score(room, self._load, self._version) if self._balance else 0
+
+
+def _weighted(profile: Profile, plugin: str, levels: Levels) -> Iterator[tuple[str, Levels]]:
+    """What a plugin gives, by its weight; nothing where it gives all nodes the same."""
+    weight = profile.weight(plugin)
+    if weight and len(levels) > 1:
+        yield plugin, {weight * score: nodes for score, nodes in levels.items()}
+
+
+def _inclusion(eligibility: Eligibility) -> tuple[int, int]:
+    """The nodes that a pod's selector and affinity allow, and those whose taints it tolerates, as bitsets."""
+    unmatched = untolerated = 0
+    for failure in eligibility.failures:
+        required = failure.requirement
+        if isinstance(required, requirements.Untainted | requirements.Uncordoned):
+            untolerated |= failure.nodes
+        elif isinstance(required, requirements.Label | requirements.OneOf):
+            unmatched |= 0 if isinstance(required, requirements.Reachable) else failure.nodes
+    return ~unmatched, ~untolerated
+
+
+def offers_of(node: NodeWithoutImages) -> dict[str, int]:
+    """What pods could request of the whole node."""
+    listed = node.allocatable
+    pods = listed.get(POD_SLOTS)
+    amount = None if pods is None else nanos(pods)
+    most = _PLENTY if amount is None else to_scheduler_units(POD_SLOTS, amount)
+    return {**NOT_REPORTED, **parse_allocatable(listed), POD_SLOTS: most}
+
+
+def _sizes(node: NodeWithImages) -> dict[str, int]:
+    """The images of a node by their names, with the size in bytes."""
+    sizes: dict[str, int] = {}
+    for image in node.images:
+        for name in image.names or ():
+            sizes.setdefault(name, image.size_bytes or 0)
+    return sizes
