@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import golden_files
-from tests.doctor.world import DoctorWorld, forbid, measured_cluster
+from tests.builders import Json
+from tests.doctor.world import LAUNCHER_IMAGE, DoctorWorld, forbid, measured_cluster
 from webhook import names
-from webhook.doctor.estimate import Conditions, GuestDemand, Host, Inventory, VmGuest, estimate
+from webhook.doctor.estimate import Conditions, Inventory, estimate, take
 from webhook.doctor.report import Finding
 from webhook.doctor.spread import check_spread, estimate_cures, histogram
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
+from webhook.k8s.types.core import Node, Pod
 from webhook.kubevirt.hyperconverged import HyperConverged
 
 pytestmark = pytest.mark.repeats
@@ -169,12 +170,13 @@ def test_it_is_bounded_and_counts_every_node(values: list[float]) -> None:
 
 def inventory(key: str, *, is_spread: bool = False) -> Inventory:
     """A row of the benchmark, with its VMs where the stock scheduler puts them."""
-    hosts, guests, points = measured_cluster(key)
-    listing = sum(host.lists_image for host in hosts)
-    counts = estimate(hosts, guests, Conditions(VERSION, points)).counts
-    places = [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
-    settled = [replace(guest, node=place, is_spread=is_spread) for guest, place in zip(guests, places, strict=True)]
-    return Inventory(tuple(hosts), tuple(settled), "virt-launcher:v1", listing, len(hosts) - listing, points, 0)
+    found = measured_cluster(key)
+    counts = estimate(found, Conditions(VERSION)).counts
+    places = [name for name, count in zip(found.open, counts, strict=True) for _ in range(count)]
+    guests = [msgspec.structs.replace(guest, node=at) for guest, at in zip(found.guests, places, strict=True)]
+    if is_spread:
+        guests = [msgspec.structs.replace(each, pod=each.spread_over_nodes()) for each in guests]
+    return found._replace(guests=tuple(guests))
 
 
 @pytest.mark.parametrize(
@@ -215,17 +217,39 @@ def test_where_new_vms_get_the_constraint_only_those_that_run_are_left() -> None
 
 def test_no_change_is_the_least_for_even_vms() -> None:
     found = inventory("64cpu-daemonsets-100")
-    even = [replace(guest, node=found.hosts[number % 20].name) for number, guest in enumerate(found.guests)]
+    even = [msgspec.structs.replace(each, node=found.open[at % 20]) for at, each in enumerate(found.guests)]
     assert estimate_cures(found._replace(guests=tuple(even)), VERSION).cheapest is None
 
 
 def test_a_cure_that_leaves_more_vms_without_room_is_none() -> None:
     # Ten VMs of half of a node's memory and many small ones, on ten nodes: spread evenly, they keep the large ones out.
-    hosts = tuple(Host(f"node-{number}", 64_000, 2**38, 1000, lists_image=number < 5) for number in range(10))
-    small, large = GuestDemand.of(105, 2**33, 1), GuestDemand.of(1000, 2**38, 1)
-    guests = [VmGuest("shop", f"small-{number}", small, f"node-{number % 2}") for number in range(20)]
-    guests += [VmGuest("shop", f"large-{number}", large, f"node-{number + 2}") for number in range(8)]
-    found = estimate_cures(Inventory(hosts, tuple(guests), "virt-launcher:v1", 5, 5, 27, 0), VERSION)
+    nodes, pods = [], []
+    for number in range(10):
+        listed = [{"names": [LAUNCHER_IMAGE], "sizeBytes": 600_000_000}] if number < 5 else []
+        labels = {"kubevirt.io/schedulable": "true", "kubernetes.io/hostname": f"node-{number}"}
+        allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110", "devices.kubevirt.io/kvm": "1k"}
+        status = {"allocatable": allocatable, "images": listed}
+        nodes.append({"metadata": {"name": f"node-{number}", "labels": labels}, "status": status})
+    for name, count, cpu, memory, first in (("small", 20, "105m", "8Gi", 0), ("large", 8, "1", "256Gi", 2)):
+        for number in range(count):
+            at = f"node-{number % 2 if first == 0 else number + 2}"
+            pods.append(launcher(f"{name}-{number}", at, cpu, memory, created=1 + first))
+    found = take([msgspec.convert(each, Node) for each in nodes], [msgspec.convert(each, Pod) for each in pods])
+    cures = estimate_cures(found, VERSION)
 
-    assert any(cure.spread.unplaced > found.now.unplaced for cure in found.cures)
-    assert found.cheapest is None or found.cheapest.spread.unplaced <= found.now.unplaced
+    assert any(cure.spread.unplaced > cures.now.unplaced for cure in cures.cures)
+    assert cures.cheapest is None or cures.cheapest.spread.unplaced <= cures.now.unplaced
+
+
+def launcher(name: str, node: str, cpu: str, memory: str, created: int) -> Json:
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "controller": True, "uid": name}
+    labels = {"kubevirt.io": "virt-launcher"}
+    requests = {"cpu": cpu, "memory": memory, "devices.kubevirt.io/kvm": "1"}
+    containers = [{"image": LAUNCHER_IMAGE, "resources": {"requests": requests}}] * 2
+    containers[1] = {"image": LAUNCHER_IMAGE, "resources": {"requests": {"cpu": "0", "memory": "0"}}}
+    metadata = {"name": name, "namespace": "shop", "creationTimestamp": f"2026-01-01T00:00:0{created}Z"}
+    return {
+        "metadata": {**metadata, "labels": labels, "ownerReferences": [owner | {"name": name}]},
+        "spec": {"nodeName": node, "containers": containers},
+        "status": {"phase": "Running"},
+    }

@@ -13,9 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
-from bench.placement.nodes import LAUNCHER_BYTES
+from bench.placement import launcher
 from bench.placement.rows import ROWS
 from bench.placement.sizes import draw_sizes
 from certs.authority import Authority
@@ -28,7 +29,7 @@ from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileReader, Reader
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
-from webhook.doctor.estimate import GuestDemand, Host, VmGuest, image_points
+from webhook.doctor.estimate import Inventory, take
 from webhook.doctor.installation import DEPLOYMENTS, POLICIES, SECRETS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
 from webhook.doctor.report import Finding, Report
@@ -38,6 +39,7 @@ from webhook.install.webhooks import CONFIGURATIONS
 from webhook.k8s.client.api import NO_QUERY
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
+from webhook.k8s.types.core import Node, Pod
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.names import DOMAIN
 from webhook.settings.file import load
@@ -372,22 +374,23 @@ def lines(findings: Iterable[Finding]) -> str:
     return text
 
 
-def measured_cluster(key: str) -> tuple[list[Host], list[VmGuest], int]:
-    """A cluster whose spread kube-scheduler has shown: a row of the benchmark, by its key."""
+def measured_cluster(key: str) -> Inventory:
+    """A cluster whose spread kube-scheduler has shown: a row of the benchmark, by its key, with all VMs on one node."""
     (row,) = (each for each in ROWS if each.key == key)
-    hosts = []
-    for node in row.make_nodes():
-        host = Host(
-            node.name, 1000 * node.size.cpus, node.size.memory_bytes, row.devices, node.size.pods, node.lists_image
-        )
-        if node.load_millis:
-            host.add(GuestDemand.of(node.load_millis, node.load_bytes))
-        hosts.append(host)
-    guests = [
-        VmGuest(
-            row.namespace_names[at % row.namespaces], f"{at}", GuestDemand.of(size.cpu_millis, size.memory_bytes, 1)
-        )
-        for at, size in enumerate(draw_sizes(row.sizes, row.vms, 1))
-    ]
-    share = sum(host.lists_image for host in hosts) / len(hosts)
-    return hosts, guests, image_points([LAUNCHER_BYTES] * 2, share)
+    made = row.make_nodes()
+    nodes = [node.object(row.devices) for node in made]
+    loads = [(node.name, pod) for node in made if (pod := node.load_pod())]
+    pods = [_bound(pod, name, "load") for name, pod in loads]
+    for at, size in enumerate(draw_sizes(row.sizes, row.vms, 1)):
+        metadata = {"name": f"{at}", "uid": f"{at}"}
+        vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
+        pods.append(_bound(launcher.pod(vmi, size), made[0].name, row.namespace_names[at % row.namespaces]))
+        # One after the other.
+        pods[-1]["metadata"]["creationTimestamp"] = f"2026-01-01T00:{at // 60 % 60:02}:{at % 60:02}Z"
+    return take([msgspec.convert(each, Node) for each in nodes], [msgspec.convert(each, Pod) for each in pods])
+
+
+def _bound(pod: Json, node: str, namespace: str) -> Json:
+    """A pod that runs on a node."""
+    status = {"status": {"phase": "Running"}, "spec": pod["spec"] | {"nodeName": node}}
+    return {**pod, **status, "metadata": pod["metadata"] | {"namespace": namespace}}

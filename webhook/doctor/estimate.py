@@ -1,229 +1,88 @@
-"""Where the VMs of a cluster are and would be: nodes and launcher pods, kube-scheduler's scores, and an estimate.
-
-The scores are those by which nodes differ for launcher pods, in kube-scheduler's own whole numbers. Sources:
-k8s.io/kubernetes, pkg/scheduler/framework/plugins: noderesources/least_allocated.go,
-noderesources/balanced_allocation.go, imagelocality/image_locality.go, podtopologyspread/scoring.go.
-"""
+"""Where the VMs of a cluster are and would be: nodes and launcher pods, and an estimate by the simulated scheduler."""
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from operator import add
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from webhook import names
 from webhook.admission.decision import Reason
-from webhook.k8s.quantity import Nanos, nanos
-from webhook.k8s.types.core import Node, NodeSpec, Pod
+from webhook.k8s.types.core import Node as NodeWithImages
+from webhook.k8s.types.core import NodeSpec, Pod
 from webhook.k8s.types.meta import unix_time
+from webhook.k8s.types.scheduling import Placed, TopologySpreadConstraint
 from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.kubevirt.launcher import vmi_owner
-from webhook.placement.demand import is_sidecar, sum_requests
-from webhook.placement.nodes import (
-    CPU,
-    HOSTNAME,
-    KVM_DEVICE,
-    MEMORY,
-    ZONE,
-    Departure,
-    parse_allocatable,
-    to_scheduler_units,
-)
+from webhook.placement.eligibility import Eligibility, Failure
+from webhook.placement.index import NodeIndex
+from webhook.placement.nodes import CPU, MEMORY, ZONE, Departure, Node, bitset_positions
+from webhook.placement.pod_rules import preferences_of
+from webhook.placement.profiles import IMAGES, SHIPPED_PROFILES, STOCK, Profile, Profiles
+from webhook.placement.requirements import Origin, Requirements, Staying
+from webhook.placement.running_pods import incoming
+from webhook.placement.scores import NEWEST, Load, Room, RoomScorer, Version, full_name, image_score
+from webhook.placement.simulate import SimulatedPod, Simulation
+from webhook.placement.target_pods import own_requirements
+from webhook.policies.scheduling import spread
 
-MAX_SCORE: Final = 100
-# Since this version NodeResourcesBalancedAllocation scores the change that a pod makes (kubernetes/kubernetes#135573).
-CHANGE_SCORED_SINCE: Final = (1, 36)
-# Major and minor version of kube-scheduler.
-Version: TypeAlias = tuple[int, int]
-_MIB: Final = 1024 * 1024
-_MIN_IMAGE_BYTES: Final = 23 * _MIB
-_MAX_IMAGE_BYTES: Final = 1000 * _MIB
-_SPREAD_WEIGHT: Final = 2
 # What a kubelet reports unless its nodeStatusMaxImages says otherwise.
 MAX_IMAGES: Final = 50
-_DEFAULT_PODS: Final = 110
-# What NodeResourcesFit counts for a container that requests nothing (pkg/scheduler/util, GetNonzeroRequests).
-_ASSUMED: Final = {CPU: 100 * 10**6, MEMORY: 200 * 2**20 * 10**9}
-# Every VM looks at every node; a larger cluster is estimated by a part of it.
-MOST_LOOKS: Final = 60_000
-_MOST_AT_ONCE: Final = 1000
-
-
-class GuestDemand(NamedTuple):
-    """What pods request, and what NodeResourcesFit counts for them: an assumed amount where a container requests none.
-
-    In thousandths of a CPU, bytes of memory, and KVM devices.
-    """
-
-    cpu: int = 0
-    memory: int = 0
-    devices: int = 0
-    scored_cpu: int = 0
-    scored_memory: int = 0
-
-    @classmethod
-    def of(cls, cpu: int, memory: int, devices: int = 0) -> GuestDemand:
-        """That of a pod whose containers all request CPU and memory."""
-        return cls(cpu, memory, devices, cpu, memory)
-
-
+# A larger cluster is estimated by a part of it: so many nodes times VMs.
+MOST_LOOKS: Final = 1_000_000
 NO_LABELS: Final[Mapping[str, str]] = {}
+_NO_AMOUNTS: Final[Mapping[str, int]] = {}
+_MOST_AT_ONCE: Final = 1000
+_ALIVE: Final = ("Pending", "Running")
+_NO_NAMESPACES: Final[Mapping[str, Mapping[str, str]]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class VmGuest:
-    """A launcher pod, which a node with the labels of its selector is to be found for.
-
-    One that is spread has a topology spread constraint on host names; the default scheduler places one that is stock.
-    """
-
-    namespace: str
-    name: str
-    demand: GuestDemand
-    node: str = ""
-    selector: Mapping[str, str] = field(default_factory=dict)
-    is_spread: bool = False
-    is_stock: bool = True
-
-
-@dataclass(slots=True)
-class Host:
-    """A node, and what is on it.
+class VmGuest(msgspec.Struct, frozen=True):
+    """A VM by its launcher pod, as that would be made now.
 
     Attributes:
-        cpu: allocatable thousandths of a CPU; so memory in bytes, KVM devices and the number of pods.
-        lists_image: its status lists the launcher's image.
-        is_open: new VMs can go there.
-        used: what its pods request together.
-        guests: its launcher pods by namespace.
+        node: where it runs, by name.
+        requirements: what the pod requires of nodes.
+        has_constraints: whether it has topology spread constraints, of its owner or by the settings.
     """
 
-    name: str
-    cpu: int
-    memory: int
-    devices: int = 0
-    pods: int = 110
-    lists_image: bool = True
-    labels: Mapping[str, str] = field(default_factory=dict)
-    is_open: bool = True
-    used: GuestDemand = field(default_factory=GuestDemand)
-    used_pods: int = 0
-    guests: Counter[str] = field(default_factory=Counter)
-
-    def add(self, demand: GuestDemand) -> None:
-        """Add a pod's requests to the node."""
-        self.used = GuestDemand(*map(add, self.used, demand))
-        self.used_pods += 1
-
-    def add_guest(self, guest: VmGuest) -> None:
-        """Add a launcher pod to the node."""
-        self.add(guest.demand)
-        self.guests[guest.namespace] += 1
-
-    def copy(self) -> Host:
-        """A copy of the node, to which pods can be added."""
-        return replace(self, guests=Counter(self.guests))
-
-    def can_take(self, guest: VmGuest) -> bool:
-        """Whether it is open, has room, and has the labels that the pod requires."""
-        demand, used = guest.demand, self.used
-        return (
-            self.is_open
-            and self.used_pods < self.pods
-            and used.cpu + demand.cpu <= self.cpu
-            and used.memory + demand.memory <= self.memory
-            and (not demand.devices or used.devices + demand.devices <= self.devices)
-            and all(self.labels.get(key) == value for key, value in guest.selector.items())
-        )
+    pod: SimulatedPod
+    node: str
+    requirements: Requirements = ()
+    has_constraints: bool = False
 
     @property
-    def count(self) -> int:
-        """The number of launcher pods on the node."""
-        return self.guests.total()
+    def namespace(self) -> str:
+        """The VM's namespace."""
+        return self.pod.info.namespace
+
+    def spread_over_nodes(self) -> SimulatedPod:
+        """The pod with the constraint on host names, unless it has constraints already."""
+        return self.pod if self.has_constraints else _with_constraints(self.pod, "hostname")
 
 
-class Profile(NamedTuple):
-    """What a scheduler's profile looks at: ImageLocality, NodeResourcesBalancedAllocation, and NodeResourcesFit.
+class Host(NamedTuple):
+    """A node, what is left of it, and the namespaces of the VMs on it."""
 
-    KVM devices have their own weight in NodeResourcesFit, beside one each of CPU and memory.
-    """
-
-    images: bool = True
-    balance: bool = True
-    fit_weight: int = 1
-    devices_weight: int = 0
-
-
-STOCK: Final = Profile()
-# What is assumed of a scheduler whose profile is not seen.
-OTHER: Final = Profile(images=False)
-# manifests/scheduler/spread.yaml, without and with its lines on KVM devices.
-SPREAD: Final = Profile(images=False, balance=False, fit_weight=10)
-SPREAD_BY_DEVICES: Final = SPREAD._replace(devices_weight=2)
-
-
-def fit_score(host: Host, demand: GuestDemand, devices_weight: int = 0) -> int:
-    """NodeResourcesFit with its strategy LeastAllocated: the free share of the node with the pod on it."""
-    total = _free_score(host.cpu, host.used.scored_cpu + demand.scored_cpu)
-    total += _free_score(host.memory, host.used.scored_memory + demand.scored_memory)
-    weights = 2
-    if devices_weight and demand.devices and host.devices:
-        total += devices_weight * _free_score(host.devices, host.used.devices + demand.devices)
-        weights += devices_weight
-    return total // weights
-
-
-def balance_score(host: Host, demand: GuestDemand, version: Version) -> int:
-    """NodeResourcesBalancedAllocation: how alike the requested shares of CPU and memory are with a pod on the node."""
-    with_pod = _balance(host, host.used.cpu + demand.cpu, host.used.memory + demand.memory)
-    if version < CHANGE_SCORED_SINCE:
-        return with_pod
-    without = _balance(host, host.used.cpu, host.used.memory)
-    # Go rounds towards zero.
-    return MAX_SCORE // 2 + math.trunc((MAX_SCORE // 2 + with_pod - without) / 2)
-
-
-def image_points(sizes: Sequence[int], share: float) -> int:
-    """ImageLocality's score of a node that lists the images of all containers; other nodes have 0.
-
-    The sizes are in bytes, one for each container; a share of the nodes lists the images.
-    """
-    least, most = _MIN_IMAGE_BYTES, _MAX_IMAGE_BYTES * len(sizes)
-    scaled = sum(int(size * share) for size in sizes)
-    return MAX_SCORE * (min(max(scaled, least), most) - least) // (most - least) if sizes else 0
-
-
-def spread_scores(hosts: Sequence[Host], namespace: str) -> list[int]:
-    """PodTopologySpread's weighted scores for a pod with one soft constraint on host names, of maxSkew 1."""
-    weight = math.log(len(hosts) + 2)
-    raw = [round(host.guests[namespace] * weight) for host in hosts]
-    least, most = min(raw), max(raw)
-    if not most:
-        return [_SPREAD_WEIGHT * MAX_SCORE] * len(raw)
-    return [_SPREAD_WEIGHT * (MAX_SCORE * (most + least - weighted) // most) for weighted in raw]
-
-
-def _free_score(allocatable: int, requested: int) -> int:
-    return (allocatable - requested) * MAX_SCORE // allocatable if 0 <= requested <= allocatable and allocatable else 0
-
-
-def _balance(host: Host, cpu: int, memory: int) -> int:
-    shares = [min(used / have, 1.0) for used, have in ((cpu, host.cpu), (memory, host.memory)) if have]
-    deviation = abs(shares[0] - shares[1]) / 2 if len(shares) == 2 else 0.0
-    return int((1 - deviation) * MAX_SCORE)
+    name: str
+    room: Room
+    vms: Counter[str]
 
 
 class Inventory(NamedTuple):
     """What there is.
 
     Attributes:
-        hosts: all nodes, with all pods but those of `guests`.
+        nodes: all nodes by name.
+        closed: those that new VMs cannot go to, by name.
+        others: all pods on nodes but those of `guests`, each with its node.
         guests: launcher pods on open nodes, the oldest first.
+        settled: the launcher pods on other nodes: their namespaces, with the nodes.
         image: that of most launcher pods' first container; empty where no VM runs.
         listing: how many open nodes list that image.
         full: how many open nodes report as many images as a kubelet does at most, and not this one.
@@ -231,119 +90,206 @@ class Inventory(NamedTuple):
         unzoned: how many open nodes have no label for their zone.
     """
 
-    hosts: tuple[Host, ...]
+    nodes: Mapping[str, NodeWithImages]
+    closed: frozenset[str]
+    others: tuple[tuple[SimulatedPod, str], ...]
     guests: tuple[VmGuest, ...]
-    image: str
-    listing: int
-    full: int
-    points: int
-    unzoned: int
+    settled: tuple[tuple[str, str], ...]
+    image: str = ""
+    listing: int = 0
+    full: int = 0
+    points: int = 0
+    unzoned: int = 0
 
     @property
-    def open(self) -> list[Host]:
+    def open(self) -> list[str]:
         """Nodes that new VMs can go to."""
-        return [host for host in self.hosts if host.is_open]
+        return [name for name in self.nodes if name not in self.closed]
+
+    def open_hosts(self) -> list[Host]:
+        """The open nodes without their VMs."""
+        return _Cluster(self).hosts(self.open)
 
     def occupied_hosts(self) -> list[Host]:
-        """Nodes that can take VMs, or have some, with everything on them."""
-        copies = {host.name: host.copy() for host in self.hosts}
+        """The nodes that can take VMs, or have some, with everything on them."""
+        cluster = _Cluster(self)
         for guest in self.guests:
-            copies[guest.node].add_guest(guest)
-        return [host for host in copies.values() if host.is_open or host.count]
+            cluster.add(guest.pod, cluster.position(guest.node))
+        for namespace, node in self.settled:
+            cluster.vms[cluster.position(node)][namespace] += 1
+        return [host for host in cluster.hosts(self.nodes) if host.vms or host.name not in self.closed]
+
+
+class Conditions(NamedTuple):
+    """What the VMs are started under.
+
+    Attributes:
+        images: whether ImageLocality tells nodes apart.
+        profile: the profile of the scheduler that places all VMs; None: each VM keeps its own.
+        is_spread: whether launcher pods without constraints get the one on host names.
+        most: of some resources, no more than so much of each node is offered.
+    """
+
+    version: Version
+    images: bool = True
+    profile: Profile | None = None
+    is_spread: bool = False
+    most: Mapping[str, int] = _NO_AMOUNTS
+
+    def pod_of(self, guest: VmGuest) -> SimulatedPod:
+        """A VM's launcher pod under these conditions."""
+        pod = guest.spread_over_nodes() if self.is_spread else guest.pod
+        profile = self.profile or pod.profile
+        return replace(pod, profile=profile if self.images else profile.without(IMAGES))
+
+
+class _Cluster:
+    """The nodes of an inventory, without its VMs at first."""
+
+    def __init__(
+        self, inventory: Inventory, conditions: Conditions | None = None, pods: Iterable[SimulatedPod] = ()
+    ) -> None:
+        self._index: Final = NodeIndex(map(Node.of, inventory.nodes.values()))
+        version, most = (conditions.version, conditions.most) if conditions else (NEWEST, _NO_AMOUNTS)
+        self.simulation: Final = Simulation(self._index, inventory.nodes, version, most)
+        self.vms: Final = {self.position(name): Counter[str]() for name in inventory.nodes}
+        closed = sum(1 << self.position(name) for name in inventory.closed)
+        # kube-scheduler would use some of them, and their VMs would not stay.
+        self._closed: Final = (Failure(Staying(Origin.DEPARTURE), None, closed),)
+        self._eligible: Final[dict[Requirements, Eligibility]] = {}
+        for pod in (*(each for each, _ in inventory.others), *pods):
+            self.simulation.rules.track(pod.info)
+        for pod, node in inventory.others:
+            self.simulation.bind(pod, self.position(node))
+
+    def position(self, node: str) -> int:
+        position = self._index.position(node)
+        if position is None:
+            raise KeyError(node)
+        return position
+
+    def eligible(self, guest: VmGuest) -> Eligibility:
+        """The open nodes that meet what a VM requires."""
+        if guest.requirements not in self._eligible:
+            self._eligible[guest.requirements] = self._index.review(guest.requirements).failing(self._closed)
+        return self._eligible[guest.requirements]
+
+    def add(self, pod: SimulatedPod, position: int) -> None:
+        """Have a VM run on a node."""
+        self.simulation.bind(pod, position)
+        self.vms[position][pod.info.namespace] += 1
+
+    def hosts(self, nodes: Iterable[str]) -> list[Host]:
+        positions = ((name, self.position(name)) for name in nodes)
+        return [Host(name, self.simulation.room(at), self.vms[at]) for name, at in positions]
+
+
+def bias(room: Room, load: Load, version: Version) -> int:
+    """How much more NodeResourcesBalancedAllocation scores a node with one such VM than the node without it."""
+    used, scorer = room.copy(), RoomScorer(STOCK, load, version)
+    used.take(load)
+    return scorer.balance(used) - scorer.balance(room)
+
+
+def count_piled(room: Room, load: Load, profile: Profile, version: Version) -> int:
+    """How many equal VMs the scheduler puts on one of two equal nodes without VMs before the other one looks better."""
+    used, scorer = room.copy(), RoomScorer(profile, load, version)
+    other = scorer.total(room)
+    for number in range(1, _MOST_AT_ONCE):
+        used.take(load)
+        if scorer.total(used) < other:
+            return number
+    return _MOST_AT_ONCE
 
 
 def take(
-    nodes: Iterable[Node],
+    nodes: Iterable[NodeWithImages],
     pods: Iterable[Pod],
-    will_spread: Callable[[str], bool] = lambda _: False,
+    spreads: Callable[[str], str] = lambda _: names.OFF,
     required: Mapping[str, str] = NO_LABELS,
+    profiles: Profiles = SHIPPED_PROFILES,
+    namespaces: Mapping[str, Mapping[str, str]] = _NO_NAMESPACES,
 ) -> Inventory:
     """Count what all nodes of a cluster offer, and what its pods request.
 
     Args:
         nodes: all nodes.
         pods: all pods.
-        will_spread: whether launcher pods that are made now in a namespace get a constraint on host names.
+        spreads: the constraints that launcher pods without any get now in a namespace, as `names.Spread` has them.
         required: the labels that KubeVirt's configuration requires of the nodes of all VMs.
+        profiles: those of schedulers that are known.
+        namespaces: the labels of namespaces.
     """
-    nodes = [node for node in nodes if node.meta.name]
-    living = [pod for pod in pods if pod.spec.node_name and pod.status.phase in ("Pending", "Running")]
+    views = {node.meta.name: node for node in nodes if node.meta.name}
+    closed = frozenset(name for name, node in views.items() if not _is_open(node, required))
+    opened = [node for name, node in views.items() if name not in closed]
+    unzoned = sum(not node.meta.label(ZONE) for node in opened)
+    living = [pod for pod in pods if pod.spec.node_name in views and pod.status.phase in _ALIVE]
     launchers = sorted(
         (pod for pod in living if not isinstance(vmi_owner(pod), Reason)),
         key=lambda pod: (unix_time(pod.meta.creation_timestamp) or 0.0, pod.meta.namespace or "", pod.meta.name or ""),
     )
     image, per_image = _image(launchers)
-    hosts = {host.name: host for host in (_host(node, image, required) for node in nodes)}
-    guests = []
+    guests, settled, others = [], [], []
     for pod in launchers:
-        host = hosts.get(pod.spec.node_name or "")
-        guest = _guest(pod, is_spread=will_spread(pod.meta.namespace or ""))
-        if host and host.is_open:
-            guests.append(guest)
-        elif host:
-            host.add_guest(guest)
-    for pod in living:
-        host = hosts.get(pod.spec.node_name or "")
-        if host and isinstance(vmi_owner(pod), Reason):
-            host.add(_demand(pod))
-    opened = [node for node in nodes if hosts[node.meta.name or ""].is_open]
-    sizes = [size for node in nodes if (size := _image_size(node, image)) is not None]
+        node, namespace = pod.spec.node_name or "", pod.meta.namespace or ""
+        if node in closed:
+            settled.append((namespace, node))
+            others.append((incoming(pod, namespaces, profiles), node))
+        else:
+            value = spreads(namespace)
+            # Where nodes have no zone, the constraint is on nodes alone.
+            kept = {"both": "hostname", "zone": names.OFF}.get(value, value) if unzoned else value
+            guests.append(_guest(pod, kept, profiles, namespaces))
+    others += [
+        (incoming(pod, namespaces, profiles), pod.spec.node_name or "")
+        for pod in living
+        if isinstance(vmi_owner(pod), Reason)
+    ]
+    sizes = [size for node in views.values() if (size := _image_size(node, image)) is not None]
     return Inventory(
-        tuple(hosts.values()),
+        views,
+        closed,
+        tuple(others),
         tuple(guests),
+        tuple(settled),
         image,
-        sum(hosts[node.meta.name or ""].lists_image for node in opened),
+        sum(_image_size(node, image) is not None for node in opened),
         sum(len(node.images) >= MAX_IMAGES and _image_size(node, image) is None for node in opened),
-        image_points([max(sizes)] * per_image, len(sizes) / len(nodes)) if sizes else 0,
-        sum(not node.meta.label(ZONE) for node in opened),
+        image_score([max(sizes)] * per_image, len(sizes) / len(views)) if sizes else 0,
+        unzoned,
     )
 
 
-def _host(node: Node, image: str, required: Mapping[str, str]) -> Host:
-    allocatable, pods = parse_allocatable(node.allocatable), node.allocatable.get("pods")
+def _is_open(node: NodeWithImages, required: Mapping[str, str]) -> bool:
+    """Whether new VMs can go to a node."""
     spec, departure = node.spec or NodeSpec(), Departure.of(node)
-    amount = None if pods is None else nanos(pods)
-    cpu, memory, devices = (max(0, allocatable.get(resource, 0)) for resource in (CPU, MEMORY, KVM_DEVICE))
-    return Host(
-        *(node.meta.name or "", cpu, memory, devices),
-        _DEFAULT_PODS if amount is None else amount // 10**9,
-        lists_image=_image_size(node, image) is not None,
-        labels=node.meta.labels or {},
-        is_open=node.meta.label(SCHEDULABLE) == "true"
+    return (
+        node.meta.label(SCHEDULABLE) == "true"
         and required.items() <= (node.meta.labels or {}).items()
         and not spec.unschedulable
         and not any(taint.effect in ("NoSchedule", "NoExecute") for taint in spec.taints or ())
         # kube-scheduler would use it, and its VMs would not stay: their number is not how VMs are spread.
-        and not (departure and departure.is_under_way),
+        and not (departure and departure.is_under_way)
     )
 
 
-def _guest(pod: Pod, *, is_spread: bool) -> VmGuest:
+def _guest(pod: Pod, value: str, profiles: Profiles, namespaces: Mapping[str, Mapping[str, str]]) -> VmGuest:
     spec = pod.spec
-    own = spec.topology_spread_constraints or ()
-    return VmGuest(
-        pod.meta.namespace or "",
-        pod.meta.name or "",
-        _demand(pod),
-        spec.node_name or "",
-        spec.node_selector or {},
-        # An owner's own constraints, on whatever, keep others from being written.
-        is_spread=any(constraint.topology_key == HOSTNAME for constraint in own) if own else is_spread,
-        is_stock=spec.scheduler_name in (None, "", names.DEFAULT_SCHEDULER),
-    )
+    simulated, has_own = incoming(pod, namespaces, profiles), bool(spec.topology_spread_constraints)
+    # An owner's own constraints, on whatever, keep others from being written.
+    if not has_own and value != names.OFF:
+        simulated = _with_constraints(simulated, value)
+    placed = Placed(spec.node_selector, spec.affinity, spec.tolerations)
+    return VmGuest(simulated, spec.node_name or "", tuple(own_requirements(placed)), has_own or value != names.OFF)
 
 
-def _demand(pod: Pod) -> GuestDemand:
-    spec, totals = pod.spec, list[Nanos]()
-    pod_level = spec.resources.requests if spec.resources else None
-    # What the containers say, and that with what is assumed of those that do not.
-    for assumed in ({}, _ASSUMED):
-        own = [{**assumed, **container.requests} for container in spec.containers or ()]
-        inits = [({**assumed, **each.requests}, is_sidecar(each)) for each in spec.init_containers or ()]
-        totals.append(sum_requests(own, inits, pod_level=pod_level, overhead=spec.overhead))
-    requested, scored = totals
-    fields = (*((requested, name) for name in (CPU, MEMORY, KVM_DEVICE)), (scored, CPU), (scored, MEMORY))
-    return GuestDemand(*(max(0, to_scheduler_units(name, amounts.get(name, 0))) for amounts, name in fields))
+def _with_constraints(pod: SimulatedPod, value: str) -> SimulatedPod:
+    """A pod with the constraints that the webhook writes."""
+    written = msgspec.convert(spread.constraints(value), list[TopologySpreadConstraint | None])
+    info = pod.info
+    rules = preferences_of(None, written, info.namespace, info.labels, _NO_NAMESPACES).spread
+    return replace(pod, info=replace(info, preferences=replace(info.preferences, spread=rules)))
 
 
 def _image(launchers: Sequence[Pod]) -> tuple[str, int]:
@@ -357,28 +303,12 @@ def _image(launchers: Sequence[Pod]) -> tuple[str, int]:
     return counts.most_common(1)[0][0] if counts else ("", 0)
 
 
-def _image_size(node: Node, image: str) -> int | None:
+def _image_size(node: NodeWithImages, image: str) -> int | None:
     """The size of an image as a node lists it; None: it does not."""
     if not image:
         return None
-    # kube-scheduler itself adds the tag that a container runtime would (imagelocality, normalizedImageName).
-    full_name = image if ":" in image.rpartition("/")[2] else f"{image}:latest"
-    return next((listed.size_bytes or 0 for listed in node.images if full_name in (listed.names or ())), None)
-
-
-class Conditions(NamedTuple):
-    """What the VMs are started under.
-
-    Attributes:
-        points: what ImageLocality gives to nodes that list the launcher's image.
-        profile: the profile of the scheduler that places all VMs; None: each VM keeps its own.
-        is_spread: whether launcher pods have the constraint; None: those that have it now.
-    """
-
-    version: Version
-    points: int
-    profile: Profile | None = None
-    is_spread: bool | None = None
+    name = full_name(image)
+    return next((listed.size_bytes or 0 for listed in node.images if name in (listed.names or ())), None)
 
 
 class SpreadEstimate(NamedTuple):
@@ -395,9 +325,9 @@ class SpreadEstimate(NamedTuple):
     @classmethod
     def of(cls, hosts: Sequence[Host], unplaced: int = 0) -> SpreadEstimate:
         """The estimate from nodes to which the VMs have been added."""
-        cpu = tuple(100 * host.used.cpu / host.cpu if host.cpu else 0.0 for host in hosts)
-        memory = tuple(100 * host.used.memory / host.memory if host.memory else 0.0 for host in hosts)
-        return cls(tuple(host.count for host in hosts), cpu, memory, unplaced)
+        cpu = tuple(host.room.share(CPU) for host in hosts)
+        memory = tuple(host.room.share(MEMORY) for host in hosts)
+        return cls(tuple(host.vms.total() for host in hosts), cpu, memory, unplaced)
 
     @property
     def empty(self) -> int:
@@ -405,69 +335,40 @@ class SpreadEstimate(NamedTuple):
         return self.counts.count(0)
 
 
-def estimate(hosts: Sequence[Host], guests: Sequence[VmGuest], conditions: Conditions) -> SpreadEstimate:
-    """Place the VMs on the nodes, each where its scores are highest, in the order in which they are started.
+def estimate(inventory: Inventory, conditions: Conditions) -> SpreadEstimate:
+    """Place the VMs on the open nodes as the scheduler would, in the order in which they are started.
 
     Nodes that tie are chosen from at random, but the one that the VM before went to comes first: so kube-scheduler 1.36
-    was measured to place equal VMs one after the other (docs/spread.md). The nodes, without these VMs, stay the same.
+    was measured to place equal VMs one after the other (docs/spread.md).
     """
     chance = random.Random(1)  # noqa: S311 - not for secrets
-    copies = [host.copy() for host in hosts]
-    last: Host | None = None
-    unplaced = 0
-    for guest in guests:
-        usable = [host for host in copies if host.can_take(guest)]
-        if not usable:
+    pods = [conditions.pod_of(guest) for guest in inventory.guests]
+    cluster = _Cluster(inventory, conditions, pods)
+    last, unplaced = -1, 0
+
+    def among(ties: int) -> int:
+        return last if last >= 0 and ties >> last & 1 else chance.choice([*bitset_positions(ties)])
+
+    for guest, pod in zip(inventory.guests, pods, strict=True):
+        placement = cluster.simulation.place(pod, cluster.eligible(guest), among)
+        if placement is None:
             unplaced += 1
-            continue
-        points = _total_scores(usable, guest, conditions)
-        best = max(points)
-        tied = [host for host, score in zip(usable, points, strict=True) if score == best]
-        last = last if last is not None and any(host is last for host in tied) else chance.choice(tied)
-        last.add_guest(guest)
-    return SpreadEstimate.of([host for host in copies if host.is_open], unplaced)
+        else:
+            last = placement.position
+            cluster.add(pod, last)
+    return SpreadEstimate.of(cluster.hosts(inventory.open), unplaced)
 
 
-def _total_scores(hosts: Sequence[Host], guest: VmGuest, conditions: Conditions) -> list[int]:
-    """The nodes' scores for a launcher pod, without those plugins that score all nodes alike."""
-    profile = conditions.profile or (STOCK if guest.is_stock else OTHER)
-    is_spread = guest.is_spread if conditions.is_spread is None else conditions.is_spread
-    spread = spread_scores(hosts, guest.namespace) if is_spread else [0] * len(hosts)
-    images = conditions.points if profile.images else 0
-    return [
-        score + _resource_score(host, guest.demand, profile, conditions.version) + (images if host.lists_image else 0)
-        for host, score in zip(hosts, spread, strict=True)
-    ]
-
-
-def sample(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> tuple[list[Host], list[VmGuest]]:
-    """As much of a cluster as can be estimated in a moment: an even sample of its nodes and VMs."""
-    step = 1
-    while (len(hosts) // step) * (len(guests) // step) > MOST_LOOKS:
+def sample(inventory: Inventory) -> Inventory:
+    """As much of a cluster as can be estimated in a moment: an even sample of its open nodes and its VMs."""
+    opened, guests, step = inventory.open, inventory.guests, 1
+    while (len(opened) // step) * (len(guests) // step) > MOST_LOOKS:
         step += 1
-    return list(hosts[::step]), list(guests[::step])
-
-
-def count_piled(host: Host, demand: GuestDemand, profile: Profile, version: Version) -> int:
-    """How many equal VMs the scheduler puts on one of two equal nodes without VMs before the other one looks better."""
-    used, other = host.copy(), _resource_score(host, demand, profile, version)
-    for number in range(1, _MOST_AT_ONCE):
-        used.add(demand)
-        if _resource_score(used, demand, profile, version) < other:
-            return number
-    return _MOST_AT_ONCE
-
-
-def bias(host: Host, demand: GuestDemand, version: Version) -> int:
-    """How much more NodeResourcesBalancedAllocation scores a node with one such VM than the node without it."""
-    used = host.copy()
-    used.add(demand)
-    return balance_score(used, demand, version) - balance_score(host, demand, version)
-
-
-def _resource_score(host: Host, demand: GuestDemand, profile: Profile, version: Version) -> int:
-    points = profile.fit_weight * fit_score(host, demand, profile.devices_weight)
-    return points + balance_score(host, demand, version) if profile.balance else points
+    if step == 1:
+        return inventory
+    nodes = {name: inventory.nodes[name] for name in opened[::step]}
+    others = tuple(each for each in inventory.others if each[1] in nodes)
+    return inventory._replace(nodes=nodes, closed=frozenset(), others=others, guests=guests[::step], settled=())
 
 
 def deviation(values: Sequence[float]) -> float:

@@ -7,27 +7,30 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from webhook import names
 from webhook.cluster.reader import FileGap
 from webhook.doctor import estimate
-from webhook.doctor.estimate import GuestDemand, Host, Inventory, SpreadEstimate, Version, deviation
+from webhook.doctor.estimate import Conditions, Host, Inventory, SpreadEstimate, deviation
 from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, check, measured, ok, readable, unreadable, warning
 from webhook.errors import InputError, Unavailable
+from webhook.forecast.profiles import read_profiles
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.config import ClusterConfig, find_in_use
 from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt
-from webhook.placement.nodes import CPU, MEMORY, ZONE, format_amount
+from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, POD_SLOTS, ZONE, format_amount
+from webhook.placement.pod_rules import MAX_SCORE
+from webhook.placement.profiles import BALANCE, SHIPPED, SHIPPED_WITHOUT_DEVICES, STOCK
+from webhook.placement.scores import Load, Version
 from webhook.text import pluralize
 
 # KubeVirt's example VM, for clusters without VMs.
-_USUAL: Final = GuestDemand.of(105, 450 * 2**20, 1)
+_USUAL: Final = Load.of({POD_SLOTS: 1, CPU: 105, MEMORY: 450 * 2**20, KVM_DEVICE: 1})
 _NAMESPACES: Final = 5
 _NAMESPACES_IN_FIGURES: Final = 50
 _MOST_BARS: Final = 8
@@ -57,7 +60,9 @@ async def check_spread(installation: Installation) -> list[Finding]:
     kubevirts = await installation.reader.all(KUBEVIRTS)
     kubevirt = None if isinstance(kubevirts, Unavailable) else find_in_use(kubevirts)
     required = _required_labels(kubevirt)
-    inventory = estimate.take(nodes, pods, lambda name: spreads.get(name, names.OFF) in ("hostname", "both"), required)
+    labels_of = {namespace.meta.name or "": namespace.meta.labels or {} for namespace in namespaces}
+    profiles = await read_profiles(installation.reader)
+    inventory = estimate.take(nodes, pods, lambda name: spreads.get(name, names.OFF), required, profiles, labels_of)
     if not inventory.open:
         labels = ", ".join(f"{key}={value}" for key, value in {SCHEDULABLE: "true", **required}.items())
         what = f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled {labels}, not cordoned"
@@ -144,25 +149,28 @@ def _estimate_figures(spread: SpreadEstimate) -> dict[str, Any]:
 def _check_balance(inventory: Inventory, version: Version) -> Finding:
     """The bias of NodeResourcesBalancedAllocation on this cluster's nodes without VMs."""
     # Of the cluster's median VM by memory.
-    demands = sorted((guest.demand for guest in inventory.guests), key=lambda demand: demand.memory) or [_USUAL]
-    demand = demands[len(demands) // 2]
-    biased = sum(estimate.bias(host, demand, version) > 0 for host in inventory.open)
-    largest = max(inventory.open, key=lambda host: (host.cpu, host.memory))
-    profiles = {"stock": estimate.STOCK, "withoutBalancedAllocation": estimate.STOCK._replace(balance=False)}
-    piles = {key: estimate.count_piled(largest, demand, profile, version) for key, profile in profiles.items()}
+    loads = sorted((guest.pod.load for guest in inventory.guests), key=lambda load: load.requests.get(MEMORY, 0))
+    load = loads[len(loads) // 2] if loads else _USUAL
+    rooms = [host.room for host in inventory.open_hosts()]
+    biased = sum(estimate.bias(room, load, version) > 0 for room in rooms)
+    largest = max(rooms, key=lambda room: (room.offers.get(CPU, 0), room.offers.get(MEMORY, 0)))
+    profiles = {"stock": STOCK, "withoutBalancedAllocation": STOCK.without(BALANCE)}
+    piles = {key: estimate.count_piled(largest, load, profile, version) for key, profile in profiles.items()}
     shown = ".".join(map(str, version))
-    size = f"{format_amount(CPU, demand.cpu)} CPU and {format_amount(MEMORY, demand.memory)} memory"
+    cpu, memory = load.requests.get(CPU, 0), load.requests.get(MEMORY, 0)
+    size = f"{format_amount(CPU, cpu)} CPU and {format_amount(MEMORY, memory)} memory"
+    cpus = format_amount(CPU, largest.offers.get(CPU, 0))
     what = (
         f"kube-scheduler {shown} (the API server's version) prefers a node with one VM to the same node without VMs "
         f"on {biased}/{pluralize(len(inventory.open), 'node')}"
-        f"; on a node with {format_amount(CPU, largest.cpu)} CPUs it places {piles['stock']} VMs of {size} before it "
+        f"; on a node with {cpus} CPUs it places {piles['stock']} VMs of {size} before it "
         f"uses the next node ({piles['withoutBalancedAllocation']} without this score)"
     )
     figures = {
         "schedulerVersion": shown,
         "biasedNodes": biased,
         "nodes": len(inventory.open),
-        "vm": {"cpuMillis": demand.cpu, "memoryBytes": demand.memory},
+        "vm": {"cpuMillis": cpu, "memoryBytes": memory},
         "vmsOnOneNodeFirst": piles,
     }
     return measured("balanced-allocation", "NodeResourcesBalancedAllocation", what, figures)
@@ -176,7 +184,7 @@ def _check_images(inventory: Inventory) -> Finding:
         what += f"; {inventory.full} of the others list {number}"
     if 0 < inventory.listing < len(inventory.open):
         points = pluralize(inventory.points, "point")
-        what += f"; ImageLocality prefers nodes that list it by {points} of {estimate.MAX_SCORE}"
+        what += f"; ImageLocality prefers nodes that list it by {points} of {MAX_SCORE}"
     figures = {
         "image": inventory.image,
         "nodes": len(inventory.open),
@@ -210,7 +218,7 @@ def _count_vms(inventory: Inventory) -> list[Finding]:
         "nodesWithoutVms": spread.empty,
     }
     findings: list[Finding] = [measured("vms-by-node", "VMs", what, figures)]
-    sizes = Counter(itertools.chain.from_iterable(host.guests.elements() for host in hosts))
+    sizes = Counter(itertools.chain.from_iterable(host.vms.elements() for host in hosts))
     return [*findings, _count_namespaces(inventory, hosts, sizes)] if len(sizes) > 1 else findings
 
 
@@ -220,10 +228,11 @@ def _count_namespaces(inventory: Inventory, hosts: Sequence[Host], sizes: Counte
     # CPU and memory that the VMs of each namespace request, by node.
     cpu, memory = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for guest in inventory.guests:
-        cpu[guest.namespace, guest.node] += guest.demand.cpu
-        memory[guest.namespace, guest.node] += guest.demand.memory
+        requests = guest.pod.requests
+        cpu[guest.namespace, guest.node] += requests.get(CPU, 0)
+        memory[guest.namespace, guest.node] += requests.get(MEMORY, 0)
     for index, name in enumerate(ordered[:_NAMESPACES_IN_FIGURES]):
-        counts = [host.guests[name] for host in hosts]
+        counts = [host.vms[name] for host in hosts]
         if index < _NAMESPACES:
             size = pluralize(sizes[name], "VM")
             texts.append(f"{name}: {size} ({histogram(counts)}), standard deviation {deviation(counts):.1f}")
@@ -294,10 +303,10 @@ class Outlook(NamedTuple):
 
 def estimate_cures(inventory: Inventory, version: Version, owner: HyperConverged | None = None) -> Outlook:
     """Estimate every cure of an inventory with at least one VM on an open node; the owner is KubeVirt's."""
-    hosts, guests = estimate.sample(inventory.open, inventory.guests)
-    stock = estimate.Conditions(version, inventory.points)
-    now = estimate.estimate(hosts, guests, stock)
-    profile, both = stock._replace(profile=estimate.SPREAD), f"{_ANNOTATION}; {_PROFILE}"
+    part = estimate.sample(inventory)
+    stock = Conditions(version)
+    now = estimate.estimate(part, stock)
+    profile, both = stock._replace(profile=SHIPPED_WITHOUT_DEVICES), f"{_ANNOTATION}; {_PROFILE}"
     changes = [
         ("constraint", "constraint", _ANNOTATION, stock._replace(is_spread=True)),
         ("profile", "profile", f"{_PROFILE}, {_LINES}", profile),
@@ -305,24 +314,22 @@ def estimate_cures(inventory: Inventory, version: Version, owner: HyperConverged
     ]
     if 0 < inventory.listing < len(inventory.open):
         todo = "set nodeStatusMaxImages: -1 in the configuration of every kubelet"
-        changes.insert(0, ("nodeStatusMaxImages", "nodeStatusMaxImages", todo, stock._replace(points=0)))
-    cures = [
-        Cure(key, title, todo, estimate.estimate(hosts, guests, conditions)) for key, title, todo, conditions in changes
-    ]
-    if len({guest.namespace for guest in guests}) != 1:
+        changes.insert(0, ("nodeStatusMaxImages", "nodeStatusMaxImages", todo, stock._replace(images=False)))
+    cures = [Cure(key, title, todo, estimate.estimate(part, conditions)) for key, title, todo, conditions in changes]
+    if len({guest.namespace for guest in part.guests}) != 1:
         limit = f"{_DEVICES}: {_FEW_DEVICES}"
         setting = owner.set(_DEVICES, _FEW_DEVICES) if owner else f"set {limit} in the KubeVirt CR"
-        nodes = [replace(host, devices=min(host.devices, _FEW_DEVICES)) for host in hosts]
-        by_devices = stock._replace(profile=estimate.SPREAD_BY_DEVICES, is_spread=True)
+        by_devices = stock._replace(profile=SHIPPED, is_spread=True, most={KVM_DEVICE: _FEW_DEVICES})
         key, title = "constraintAndProfileByDevices", f"constraint and profile with {limit}"
-        cures.append(Cure(key, title, f"{both}, and {setting}", estimate.estimate(nodes, guests, by_devices)))
+        cures.append(Cure(key, title, f"{both}, and {setting}", estimate.estimate(part, by_devices)))
     # Where nodes and VMs are so alike, the same number of VMs on each node is the even spread.
-    free_memory = [host.memory - host.used.memory for host in inventory.open]
-    free_cpu = [host.cpu - host.used.cpu for host in inventory.open]
-    measured = (free_memory, free_cpu, [guest.demand.memory for guest in guests])
+    rooms = [host.room for host in inventory.open_hosts()]
+    free = [[room.free.get(resource, 0) for room in rooms] for resource in (MEMORY, CPU)]
+    measured = (*free, [guest.pod.requests.get(MEMORY, 0) for guest in part.guests])
     measure = "vms" if all(max(values) <= _ALIKE * min(values) for values in measured) else "memory"
-    present = SpreadEstimate.of([host for host in inventory.occupied_hosts() if host.is_open])
-    return Outlook(now, tuple(cures), measure, _cheapest(present, now, cures, measure), len(hosts), len(guests))
+    present = SpreadEstimate.of([host for host in inventory.occupied_hosts() if host.name not in inventory.closed])
+    nodes, vms = len(part.open), len(part.guests)
+    return Outlook(now, tuple(cures), measure, _cheapest(present, now, cures, measure), nodes, vms)
 
 
 def _cheapest(present: SpreadEstimate, now: SpreadEstimate, cures: Sequence[Cure], measure: str) -> Cure | None:

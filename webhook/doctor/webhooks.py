@@ -187,6 +187,8 @@ def _changed_fields(subject: str, pairs: list[tuple[str, dict[str, Any], dict[st
 
 def _added_expressions(desired: Any, live: Any) -> list[Any] | None:
     """What AKS has added to a selector whose expressions may have another order; None for any other difference."""
+    if not isinstance(live or {}, dict):
+        return None
     wanted, found = ((each or {}).get("matchExpressions") or [] for each in (desired, live))
     if not isinstance(found, list) or {*(live or ())} - {"matchExpressions"}:
         return None

@@ -76,10 +76,13 @@ _MOST_CANDIDATES: Final = 20
 _PACKED: Final = (
     "there is room only if VMs are packed tightly; kube-scheduler spreads them, and may leave this one without a node"
 )
+BY_SCORES: Final = (
+    "Each VM goes where its scheduler's scores send it. Of nodes that tie, and of 100 nodes or more, kube-scheduler may"
+    " choose others than the plan."
+)
 _ASSUMPTIONS: Final = (
     "Nothing else in the cluster changes meanwhile: no other pod starts.",
-    "Each VM goes where the scores of its scheduler send it. Of nodes that tie kube-scheduler takes any, and it scores a"
-    " part of 100 nodes or more only: it may choose other nodes than the plan.",
+    BY_SCORES,
     "Pods without a VM that are evicted need room elsewhere, too, which is not set aside for them.",
     "VMs that shut down are not placed again: whatever starts them needs room for them.",
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from webhook import names
-from webhook.cluster.reader import Reader
+from webhook.cluster.reader import ObjectReader
 from webhook.errors import InputError
 from webhook.k8s.resources import CONFIG_MAPS
 from webhook.k8s.types.core import ConfigMap
@@ -15,7 +15,7 @@ from webhook.k8s.yaml_documents import parse_documents
 from webhook.placement.profiles import SHIPPED_PROFILES, Profile, Profiles, is_configuration, profiles_of
 
 
-async def read_profiles(reader: Reader) -> Profiles:
+async def read_profiles(reader: ObjectReader) -> Profiles:
     """The profiles by their schedulerName; those that are shipped where the ConfigMap is not there to be read."""
     found = await reader.get(CONFIG_MAPS, names.SECOND_SCHEDULER, names.SECOND_SCHEDULER)
     return profiles_in([found] if isinstance(found, ConfigMap) else ())

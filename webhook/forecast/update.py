@@ -44,8 +44,7 @@ _METHODS: Final = "KubeVirt's workloadUpdateMethods"
 _ASSUMPTIONS: Final = (
     "Nothing else in the cluster changes meanwhile: no other pod starts, and no node is drained.",
     "KubeVirt chooses VMs at random. The plan moves them by name, and those that find no node again after the others.",
-    "Each VM goes where the scores of its scheduler send it. Of nodes that tie kube-scheduler takes any, and it scores a"
-    " part of 100 nodes or more only: it may choose other nodes than the plan.",
+    drain.BY_SCORES,
     "VMs that shut down start again with the new launcher if their runStrategy has them run; their room stays taken.",
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
 )

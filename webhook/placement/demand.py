@@ -36,6 +36,8 @@ from webhook.placement.nodes import (
 from webhook.placement.scores import Load
 
 _POD_LEVEL: Final = (CPU, MEMORY)
+# What kube-scheduler counts of anything, at most.
+_MOST: Final = 2**63 - 1
 # What NodeResourcesFit scores for a container that requests nothing (pkg/scheduler/util, pod_resources.go), billionths.
 _ASSUMED: Final = {CPU: 100 * 10**6, MEMORY: 200 * 2**20 * 10**9}
 
@@ -108,8 +110,9 @@ def load_of(spec: machines.LauncherPodSpec | PodSpec | None) -> Load:
     if spec is None:
         return NO_LOAD
     requested, scored = pod_requests(spec), count_units(pod_requests(spec, assumed=_ASSUMED))
-    positive = {name: amount for name, amount in count_units(requested).items() if amount > 0}
-    return Load({POD_SLOTS: 1, **positive}, max(0, scored.get(CPU, 0)), max(0, scored.get(MEMORY, 0)))
+    positive = {name: min(amount, _MOST) for name, amount in count_units(requested).items() if amount > 0}
+    cpu, memory = (min(max(0, scored.get(name, 0)), _MOST) for name in (CPU, MEMORY))
+    return Load({POD_SLOTS: 1, **positive}, cpu, memory)
 
 
 def load_of_target(requests: Mapping[str, int], source: Load | None) -> Load:

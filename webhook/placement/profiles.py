@@ -13,7 +13,7 @@ import msgspec
 
 from webhook import names
 from webhook.k8s.types.meta import View
-from webhook.placement.nodes import CPU, MEMORY
+from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY
 
 TAINTS: Final = "TaintToleration"
 NODE_AFFINITY: Final = "NodeAffinity"
@@ -144,8 +144,11 @@ class Profile(msgspec.Struct, frozen=True):
 STOCK: Final = Profile()
 # What is assumed of a scheduler whose profile is not seen.
 OTHER: Final = STOCK.without(IMAGES)
-# manifests/scheduler/spread.yaml without its lines on KVM devices.
-SHIPPED: Final = Profile(tuple(sorted({TAINTS: 30, NODE_AFFINITY: 20, FIT: 10, SPREAD: 2, POD_AFFINITY: 20}.items())))
+# manifests/scheduler/spread.yaml without its lines on KVM devices, and with them.
+SHIPPED_WITHOUT_DEVICES: Final = Profile(
+    tuple(sorted({TAINTS: 30, NODE_AFFINITY: 20, FIT: 10, SPREAD: 2, POD_AFFINITY: 20}.items()))
+)
+SHIPPED: Final = msgspec.structs.replace(SHIPPED_WITHOUT_DEVICES, resources=(*_CORE, (KVM_DEVICE, 2)))
 Profiles: TypeAlias = Mapping[str, Profile]  # by the schedulerName
 SHIPPED_PROFILES: Final[Profiles] = MappingProxyType({"kubevirt": SHIPPED})
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from webhook.k8s.resources import Resource
-from webhook.k8s.types.core import ContainerRequests
+from webhook.k8s.types.core import ContainerRequests, Pod, PodSpec
 from webhook.k8s.types.meta import Object, View
 from webhook.placement.demand import load_of
 from webhook.placement.machines import LauncherPod, LauncherPodSpec
@@ -41,9 +41,12 @@ class RunningPod(LauncherPod, frozen=True):
     @property
     def images(self) -> tuple[str, ...]:
         """Those of its containers, as they are written."""
-        spec = self.spec or _RunningPodSpec()
-        containers = (*(spec.init_containers or ()), *(spec.containers or ()))
-        return tuple(each.image for each in containers if each and each.image)
+        return _images(self.spec) if self.spec else ()
+
+
+def _images(spec: _RunningPodSpec | PodSpec) -> tuple[str, ...]:
+    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+    return tuple(each.image for each in containers if each and each.image)
 
 
 class _ServiceSpec(View, frozen=True):
@@ -65,7 +68,7 @@ SERVICES: Final = Resource("", "v1", "services", "Service", True, Service)
 
 
 def incoming(
-    pod: RunningPod,
+    pod: RunningPod | Pod,
     namespaces: Mapping[str, Mapping[str, str]],
     profiles: Profiles,
     services: Iterable[Mapping[str, str]] = (),
@@ -90,7 +93,7 @@ def incoming(
         load_of(spec),
         tuple(each for each in spec.tolerations or () if each),
         preferred_terms(spec.affinity),
-        pod.images,
+        _images(spec),
         profile,
     )
 

@@ -17,7 +17,7 @@ from webhook.k8s.types.scheduling import Affinity
 from webhook.k8s.types.selectors import NodeSelectorTerm, Term
 from webhook.placement.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
 from webhook.placement.pod_rules import MAX_SCORE, Levels, join_levels
-from webhook.placement.profiles import Profile
+from webhook.placement.profiles import BALANCE, FIT, Profile
 
 # Since this version NodeResourcesBalancedAllocation scores the change that a pod makes (kubernetes/kubernetes#135573).
 CHANGE_SCORED_SINCE: Final = (1, 36)
@@ -60,62 +60,116 @@ class Room:
 
     Attributes:
         offers: what pods could request of the whole node, by resource.
+        all_cpu: the CPU among these, thousandths.
+        all_memory: the memory among these, bytes.
         free: what is left; less than nothing where pods request more than there is.
         cpu: what NodeResourcesFit counts as requested: thousandths.
         memory: the same in bytes.
     """
 
-    __slots__ = ("cpu", "free", "memory", "offers")
+    __slots__ = ("all_cpu", "all_memory", "cpu", "free", "memory", "offers")
 
     def __init__(self, offers: Mapping[str, int]) -> None:
         self.offers: Final = offers
+        self.all_cpu: Final = offers.get(CPU, 0)
+        self.all_memory: Final = offers.get(MEMORY, 0)
         self.free: Final = dict(offers)
         self.cpu = 0
         self.memory = 0
 
+    def take(self, load: Load, number: int = 1) -> None:
+        """Have a pod be on the node, or with -1 be gone."""
+        for resource, amount in load.requests.items():
+            # A pod that was bound before its device was taken out requests what the node no longer has.
+            if resource in self.free:
+                self.free[resource] -= number * amount
+        self.cpu += number * load.cpu
+        self.memory += number * load.memory
 
-def fit_score(profile: Profile, room: Room, load: Load) -> int:
-    """NodeResourcesFit: the free share of the node with the pod on it, or the requested one."""
-    total = weights = 0
-    for resource, weight in profile.resources:
-        offered = room.offers.get(resource, 0)
-        if not offered:
-            continue
-        if resource == CPU:
-            requested = room.cpu + load.cpu
-        elif resource == MEMORY:
-            requested = room.memory + load.memory
+    def copy(self) -> Room:
+        """The same room, to try something."""
+        room = Room(self.offers)
+        room.free.update(self.free)
+        room.cpu, room.memory = self.cpu, self.memory
+        return room
+
+    def share(self, resource: str) -> float:
+        """The requested share of what the node offers, in percent; 0 where it offers nothing."""
+        offered = self.offers.get(resource, 0)
+        return 100 * (offered - self.free[resource]) / offered if offered else 0.0
+
+
+class RoomScorer:
+    """The scores of nodes for one kind of pod by what is left of them; it is asked for each node that has changed.
+
+    Args:
+        profile: that of the pod's scheduler.
+        load: what the pod takes.
+        version: that of kube-scheduler.
+    """
+
+    def __init__(self, profile: Profile, load: Load, version: Version) -> None:
+        weights = dict(profile.resources)
+        self._fills: Final = profile.fills
+        self._cpu_weight: Final = weights.pop(CPU, 0)
+        self._memory_weight: Final = weights.pop(MEMORY, 0)
+        self._cpu: Final = load.cpu
+        self._memory: Final = load.memory
+        # Devices and huge pages count for pods that request them.
+        self._others: Final = [
+            (name, weight, own)
+            for name, weight in weights.items()
+            if (own := load.requests.get(name, 0)) or name == EPHEMERAL_STORAGE
+        ]
+        self._requested_cpu: Final = load.requests.get(CPU, 0)
+        self._requested_memory: Final = load.requests.get(MEMORY, 0)
+        self._scores_change: Final = version >= CHANGE_SCORED_SINCE
+        self.fit_weight: Final = profile.weight(FIT)
+        # Of pods that request nothing, it gives all nodes the same.
+        self.balance_weight: Final = profile.weight(BALANCE) if self._requested_cpu or self._requested_memory else 0
+
+    def total(self, room: Room) -> int:
+        """Both scores of a node together, weighted."""
+        points = self.fit_weight * self.fit(room) if self.fit_weight else 0
+        return points + self.balance_weight * self.balance(room) if self.balance_weight else points
+
+    def fit(self, room: Room) -> int:
+        """NodeResourcesFit: the free share of the node with the pod on it, or the requested one."""
+        total = weights = 0
+        if offered := room.all_cpu:
+            total, weights = self._cpu_weight * self._share(offered, room.cpu + self._cpu), self._cpu_weight
+        if offered := room.all_memory:
+            total += self._memory_weight * self._share(offered, room.memory + self._memory)
+            weights += self._memory_weight
+        for name, weight, own in self._others:
+            if offered := room.offers.get(name, 0):
+                total += weight * self._share(offered, offered - room.free[name] + own)
+                weights += weight
+        return total // weights if weights else 0
+
+    def _share(self, offered: int, requested: int) -> int:
+        if self._fills:
+            return min(requested, offered) * MAX_SCORE // offered
+        return (offered - requested) * MAX_SCORE // offered if requested <= offered else 0
+
+    def balance(self, room: Room) -> int:
+        """NodeResourcesBalancedAllocation: how alike the requested shares of CPU and memory are."""
+        cpu = memory = 0.0
+        all_cpu, all_memory = room.all_cpu, room.all_memory
+        if not all_cpu or not all_memory:
+            with_pod = without = MAX_SCORE
         else:
-            own = load.requests.get(resource, 0)
-            if not own and resource != EPHEMERAL_STORAGE:
-                continue  # devices and huge pages count for pods that request them
-            requested = offered - room.free[resource] + own
-        if profile.fills:
-            total += weight * (min(requested, offered) * MAX_SCORE // offered)
-        elif requested <= offered:
-            total += weight * ((offered - requested) * MAX_SCORE // offered)
-        weights += weight
-    return total // weights if weights else 0
+            cpu, memory = all_cpu - room.free[CPU], all_memory - room.free[MEMORY]
+            with_pod = _balance((cpu + self._requested_cpu) / all_cpu, (memory + self._requested_memory) / all_memory)
+            without = _balance(cpu / all_cpu, memory / all_memory) if self._scores_change else 0
+        if not self._scores_change:
+            return with_pod
+        # Go rounds towards zero, and nothing here is less than zero.
+        return MAX_SCORE // 2 + (MAX_SCORE // 2 + with_pod - without) // 2
 
 
-def balance_score(room: Room, load: Load, version: Version) -> int:
-    """NodeResourcesBalancedAllocation: how alike the requested shares of CPU and memory are with a pod on the node."""
-    cpu, memory = load.requests.get(CPU, 0), load.requests.get(MEMORY, 0)
-    if not cpu and not memory:
-        return 0  # as every node
-    with_pod = _balance(room, cpu, memory)
-    if version < CHANGE_SCORED_SINCE:
-        return with_pod
-    # Go rounds towards zero, and nothing here is less than zero.
-    return MAX_SCORE // 2 + (MAX_SCORE // 2 + with_pod - _balance(room, 0, 0)) // 2
-
-
-def _balance(room: Room, cpu: int, memory: int) -> int:
-    offers, free = room.offers, room.free
-    amounts = ((CPU, cpu), (MEMORY, memory))
-    shares = [min((have - free[name] + more) / have, 1.0) for name, more in amounts if (have := offers.get(name))]
-    deviation = abs(shares[0] - shares[1]) / 2 if len(shares) == 2 else 0.0
-    return int((1 - deviation) * MAX_SCORE)
+def _balance(cpu: float, memory: float) -> int:
+    return int((1 - abs(min(cpu, 1.0) - min(memory, 1.0)) / 2) * MAX_SCORE)
 
 
 def image_score(sizes: Sequence[int], share: float) -> int:

@@ -17,7 +17,7 @@ it may choose, the same one each time.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -45,7 +45,7 @@ from webhook.placement.nodes import (
 )
 from webhook.placement.pod_rules import Levels, PodInfo, RuleIndex, add_levels, join_levels
 from webhook.placement.profiles import Profile
-from webhook.placement.scores import ImageIndex, Load, Room, Version
+from webhook.placement.scores import ImageIndex, Load, Room, RoomScorer, Version
 
 # As elsewhere, what a kubelet has not reported is never a reason against its node.
 _PLENTY: Final = 2**63 - 1
@@ -240,6 +240,8 @@ class Simulation:
 
     def scores(self, pod: SimulatedPod, eligibility: Eligibility, nodes: int) -> dict[str, Levels]:
         """What each plugin gives to candidates now, weighted, as `place` adds it up; without what is 0 for all."""
+        if not nodes:
+            return {}
         found = dict(self._other_scores(pod, eligibility, nodes))
         found |= self._room_scores(pod).by_plugin(nodes)
         return found
@@ -331,7 +333,7 @@ class Simulation:
         key = (profile, load.cpu, load.memory, load.requests.get(CPU, 0), load.requests.get(MEMORY, 0), counted)
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = _RoomScores(profile, load, self._version, self._rooms)
+            kind = self._kinds[key] = _RoomScores(RoomScorer(profile, load, self._version), self._rooms)
         kind.update(self._changes)
         return kind
 
@@ -348,14 +350,11 @@ class Simulation:
     def _change(self, pod: SimulatedPod, position: int, number: int) -> None:
         room, load, bit = self._rooms.get(position), pod.load, 1 << position
         if room is not None:
-            # A pod that was bound before its device was taken out requests what the node no longer has.
-            for resource, amount in load.requests.items():
-                if (before := room.free.get(resource)) is not None:
-                    after = room.free[resource] = before - number * amount
-                    self._levels[resource].flip(before, bit)
-                    self._levels[resource].flip(after, bit)
-            room.cpu += number * load.cpu
-            room.memory += number * load.memory
+            before = [(resource, room.free[resource]) for resource in load.requests if resource in room.free]
+            room.take(load, number)
+            for resource, amount in before:
+                self._levels[resource].flip(amount, bit)
+                self._levels[resource].flip(room.free[resource], bit)
             self._changes.append(position)
         self.rules.add(pod.info, position, number)
 
@@ -367,13 +366,9 @@ class _RoomScores:
         nodes: the nodes by their scores.
     """
 
-    def __init__(self, profile: Profile, load: Load, version: Version, rooms: Mapping[int, Room]) -> None:
-        self._profile: Final = profile
-        self._load: Final = load
-        self._version: Final = version
+    def __init__(self, scorer: RoomScorer, rooms: Mapping[int, Room]) -> None:
+        self._scorer: Final = scorer
         self._rooms: Final = rooms
-        self._fit: Final = profile.weight(profiles.FIT)
-        self._balance: Final = profile.weight(profiles.BALANCE)
         self._scores: Final = array("l", [-1]) * (max(rooms, default=-1) + 1)
         self.nodes: Final[Levels] = {}
         self._seen = -1
@@ -382,40 +377,34 @@ class _RoomScores:
         """Count again for the nodes that have changed since the last time; all, the first time."""
         if self._seen == len(changes):
             return
-        changed: Iterable[int] = self._rooms if self._seen < 0 else {*changes[self._seen :]}
+        rooms, known, nodes, score_of = self._rooms, self._scores, self.nodes, self._scorer.total
+        changed: Collection[int] = rooms if self._seen < 0 else {*changes[self._seen :]}
         self._seen = len(changes)
-        number = 0
+        spend(len(changed) // _NODES_A_STEP, "nodes that are scored")
         for position in changed:
-            number += 1
-            fit, balance = self._of(position)
-            before, after = self._scores[position], self._fit * fit + self._balance * balance
+            before, after = known[position], score_of(rooms[position])
             if before == after:
                 continue
             bit = 1 << position
             if before >= 0:
-                left = self.nodes[before] ^ bit
+                left = nodes[before] ^ bit
                 if left:
-                    self.nodes[before] = left
+                    nodes[before] = left
                 else:
-                    del self.nodes[before]
-            self.nodes[after] = self.nodes.get(after, 0) | bit
-            self._scores[position] = after
-        spend(number // _NODES_A_STEP, "nodes that are scored")
+                    del nodes[before]
+            nodes[after] = nodes.get(after, 0) | bit
+            known[position] = after
 
     def by_plugin(self, nodes: int) -> dict[str, Levels]:
         """The same for some nodes, by plugin."""
-        both = [(position, self._of(position)) for position in bitset_positions(nodes)]
-        weights = ((profiles.FIT, self._fit), (profiles.BALANCE, self._balance))
-        return {
-            plugin: join_levels((weight * each[place], 1 << position) for position, each in both)
-            for place, (plugin, weight) in enumerate(weights)
-            if weight
-        }
-
-    def _of(self, position: int) -> tuple[int, int]:
-        room = self._rooms[position]
-        fit = scores.fit_score(self._profile, room, self._load) if self._fit else 0
-        return fit, scores.balance_score(room, self._load, self._version) if self._balance else 0
+        scorer, rooms = self._scorer, [(position, self._rooms[position]) for position in bitset_positions(nodes)]
+        found = {}
+        if weight := scorer.fit_weight:
+            found[profiles.FIT] = join_levels((weight * scorer.fit(room), 1 << position) for position, room in rooms)
+        if weight := scorer.balance_weight:
+            levels = join_levels((weight * scorer.balance(room), 1 << position) for position, room in rooms)
+            found[profiles.BALANCE] = levels
+        return found
 
 
 def _weighted(profile: Profile, plugin: str, levels: Levels) -> Iterator[tuple[str, Levels]]:

@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.k8s.quantity import Nanos, ResourceList, read_resource_list
 from webhook.k8s.types.meta import Condition, Object, View
-from webhook.k8s.types.scheduling import REQUIRED, Placed, Taint, TopologySpreadConstraint
+from webhook.k8s.types.scheduling import REQUIRED, Affinity, Placed, Taint, Toleration, TopologySpreadConstraint
 
 
 class ResourceRequirements(View, frozen=True):
@@ -77,6 +77,8 @@ class PodSpec(SchedulingPodSpec, frozen=True):
 
     service_account_name: str | None = None
     node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration | None] | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     volumes: list[Volume] | None = None

@@ -1,0 +1,298 @@
+"""The simulation of kube-scheduler: moves and their undoing, ties, scores of each plugin, and what a step costs.
+
+tests/e2e/test_simulation.py holds it to a real scheduler.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import read_node
+from tests.forecast.clusters import GIB, HOST, Json, apart, node
+from webhook.admission.step_budget import StepBudget
+from webhook.k8s.types.core import Node
+from webhook.placement.eligibility import Eligibility
+from webhook.placement.index import NodeIndex
+from webhook.placement.nodes import MEMORY, ZONE, bitset_positions
+from webhook.placement.profiles import FIT, IMAGES, NODE_AFFINITY, POD_AFFINITY, SPREAD, TAINTS, Profile
+from webhook.placement.running_pods import RunningPod, incoming
+from webhook.placement.simulate import SimulatedPod, Simulation
+from webhook.placement.target_pods import own_requirements
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+SPREADING = {
+    "maxSkew": 1,
+    "topologyKey": "zone",
+    "whenUnsatisfiable": "ScheduleAnyway",
+    "labelSelector": {"matchLabels": {"app": "web"}},
+}
+
+
+class Cluster:
+    """Nodes, and pods by name, with what each requires of nodes."""
+
+    def __init__(self, nodes: Sequence[Json], pods: Sequence[Json], services: Sequence[dict[str, str]] = ()) -> None:
+        views = {each["metadata"]["name"]: msgspec.convert(each, Node) for each in nodes}
+        self.index = NodeIndex(map(read_node, nodes))
+        self.names = {self.index.position(name): name for name in views}
+        self.simulation = Simulation(self.index, views)
+        self.pods: dict[str, SimulatedPod] = {}
+        self.eligible: dict[str, Eligibility] = {}
+        for each in pods:
+            view = msgspec.convert(each, RunningPod)
+            assert view.spec is not None
+            name = view.meta.name or ""
+            self.pods[name] = incoming(view, {"shop": {}}, {}, services)
+            self.eligible[name] = self.index.review(tuple(own_requirements(view.spec)))
+            self.simulation.rules.track(self.pods[name].info)
+
+    def ties(self, name: str) -> set[str]:
+        placement = self.simulation.place(self.pods[name], self.eligible[name])
+        return {self.names[at] for at in bitset_positions(placement.ties)} if placement else set()
+
+    def scores(self, name: str) -> dict[str, dict[str, int]]:
+        pod, eligible = self.pods[name], self.eligible[name]
+        nodes = self.simulation.candidates(pod, eligible).nodes
+        return {
+            plugin: {self.names[at]: score for score, bits in levels.items() for at in bitset_positions(bits)}
+            for plugin, levels in self.simulation.scores(pod, eligible, nodes).items()
+        }
+
+    def bind(self, name: str, node: str) -> None:
+        self.simulation.bind(self.pods[name], self.index.position(node) or 0)
+
+    def unbind(self, name: str, node: str) -> None:
+        self.simulation.unbind(self.pods[name], self.index.position(node) or 0)
+
+
+def pod(name: str, memory: str = "1Gi", *, labels: Any = None, **spec: Any) -> Json:
+    requests = {"cpu": "100m", "memory": memory}
+    containers = [{"name": "c", "image": "a:v1", "resources": {"requests": requests}}]
+    metadata = {"name": name, "namespace": "shop", "labels": labels or {"app": "web"}}
+    return {"metadata": metadata, "spec": {"containers": containers, **spec}}
+
+
+def zoned(**zones: str) -> list[Json]:
+    return [node(name, zone=zone) for name, zone in zones.items()]
+
+
+def test_the_node_with_most_room_is_best_and_equal_ones_tie() -> None:
+    cluster = Cluster([node("a", memory="16Gi"), node("b"), node("c")], [pod("x"), pod("y", "6Gi")])
+    assert cluster.ties("x") == {"a"}
+    cluster.bind("y", "a")
+    assert cluster.ties("x") == {"b", "c"}
+    placement = cluster.simulation.place(cluster.pods["x"], cluster.eligible["x"])
+    assert placement
+    assert cluster.names[placement.position] == "b", "of those that tie, not the roomiest of all"
+
+
+def test_a_pod_that_fits_nowhere_has_no_place() -> None:
+    cluster = Cluster([node("a"), node("b")], [pod("x", "9Gi"), pod("y", affinity=apart(app="web"))])
+    assert cluster.ties("x") == set()
+    for name in "ab":
+        cluster.bind("y", name)
+    assert cluster.ties("y") == set()
+    cluster.unbind("y", "b")
+    assert cluster.ties("y") == {"b"}
+
+
+def test_a_single_candidate_is_not_scored() -> None:
+    cluster = Cluster([node("a"), node("b", memory="1Gi")], [pod("x", "2Gi")])
+    placement = cluster.simulation.place(cluster.pods["x"], cluster.eligible["x"])
+    assert placement
+    assert (placement.best, cluster.ties("x")) == (0, {"a"})
+
+
+@pytest.mark.parametrize(
+    ("spec", "plugin", "points"),
+    [
+        ({"tolerations": []}, TAINTS, {"a": 0, "b": 300, "c": 300}),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        PREFERRED: [
+                            {
+                                "weight": 9,
+                                "preference": {
+                                    "matchExpressions": [{"key": "zone", "operator": "In", "values": ["1"]}]
+                                },
+                            },
+                            {
+                                "weight": 3,
+                                "preference": {"matchExpressions": [{"key": HOST, "operator": "In", "values": ["c"]}]},
+                            },
+                        ]
+                    }
+                }
+            },
+            NODE_AFFINITY,
+            {"a": 200, "b": 200, "c": 66},
+        ),
+        ({"topologySpreadConstraints": [SPREADING]}, SPREAD, {"a": 0, "b": 0, "c": 200}),
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {
+                        PREFERRED: [
+                            {
+                                "weight": 5,
+                                "podAffinityTerm": {
+                                    "topologyKey": HOST,
+                                    "labelSelector": {"matchLabels": {"app": "web"}},
+                                },
+                            }
+                        ]
+                    }
+                }
+            },
+            POD_AFFINITY,
+            {"a": 0, "b": 200, "c": 200},
+        ),
+        ({}, IMAGES, {"a": 0, "b": 23, "c": 0}),
+    ],
+)
+def test_what_plugins_give(spec: Json, plugin: str, points: dict[str, int]) -> None:
+    nodes = zoned(a="1", b="1", c="2")
+    nodes[0]["spec"]["taints"] = [{"key": "busy", "effect": "PreferNoSchedule"}]
+    nodes[1]["status"]["images"] = [{"names": ["a:v1"], "sizeBytes": 800_000_000}]
+    cluster = Cluster(nodes, [pod("x", **spec), pod("there")])
+    cluster.bind("there", "a")
+    assert cluster.scores("x")[plugin] == points
+
+
+def test_pods_pull_others_by_what_they_prefer_and_require_themselves() -> None:
+    near = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "x"}}}
+    preferring = {"podAffinity": {PREFERRED: [{"weight": 4, "podAffinityTerm": near}]}}
+    requiring = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    pods = [pod("x", labels={"app": "x"}), pod("prefers", affinity=preferring), pod("requires", affinity=requiring)]
+    cluster = Cluster([node(name) for name in "abc"], pods)
+    assert POD_AFFINITY not in cluster.scores("x")
+    cluster.bind("prefers", "a")
+    cluster.bind("requires", "b")
+    assert cluster.scores("x")[POD_AFFINITY] == {"a": 200, "b": 50, "c": 0}
+
+
+def test_services_spread_pods_without_constraints() -> None:
+    services = [{"app": "web"}, {"app": "other"}]
+    nodes = [node(name) for name in "abc"]
+    for each, zone in zip(nodes, "112", strict=True):
+        each["metadata"]["labels"][ZONE] = zone
+    nodes.append(node("without-zone"))
+    pods = [pod("x"), pod("y"), pod("own", topologySpreadConstraints=[SPREADING])]
+    cluster = Cluster(nodes, pods, services)
+    cluster.bind("y", "a")
+    spread = cluster.scores("x")[SPREAD]
+    assert spread["without-zone"] > spread["c"] > spread["b"] > spread["a"], "none counts as less than any"
+    assert cluster.pods["own"].info.preferences.spread_by_default is False
+
+
+def test_a_constraint_that_selects_everything_counts_no_pod() -> None:
+    hard = {**SPREADING, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    cluster = Cluster([node("a"), node("b", cordoned=True)], [pod("x", topologySpreadConstraints=[hard]), pod("y")])
+    cluster.bind("y", "a")
+    assert cluster.ties("x") == {"a"}
+
+
+MEMORIES = st.sampled_from(["512Mi", "1Gi", "2Gi"])
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> Json:
+    term: Json = {
+        "topologyKey": draw(st.sampled_from([HOST, "zone"])),
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    kind = draw(st.sampled_from(["podAffinity", "podAntiAffinity"]))
+    match draw(st.sampled_from(["free", "prefers", "keeps off", "spreads"])):
+        case "prefers":
+            return {"affinity": {kind: {PREFERRED: [{"weight": draw(st.integers(1, 9)), "podAffinityTerm": term}]}}}
+        case "keeps off":
+            return {"affinity": apart(term["topologyKey"], app="web")}
+        case "spreads":
+            return {"topologySpreadConstraints": [SPREADING | {"topologyKey": term["topologyKey"]}]}
+    return {}
+
+
+@given(data=st.data())
+def test_after_any_moves_it_is_as_if_it_had_begun_so(data: st.DataObject) -> None:
+    """What is kept of nodes and rules while pods come and go is what a new simulation finds."""
+    names = [f"vm-{number}" for number in range(data.draw(st.integers(2, 6)))]
+    apps = st.sampled_from(["web", "db"])
+    pods = [pod(name, data.draw(MEMORIES), labels={"app": data.draw(apps)}, **data.draw(specs())) for name in names]
+    nodes = zoned(a="1", b="1", c="2", d="2")
+    cluster, on = Cluster(nodes, pods), dict[str, str]()
+    for _ in range(data.draw(st.integers(1, 12))):
+        name = data.draw(st.sampled_from(names))
+        if name in on:
+            cluster.unbind(name, on.pop(name))
+        else:
+            on[name] = data.draw(st.sampled_from("abcd"))
+            cluster.bind(name, on[name])
+        fresh = Cluster(nodes, pods)
+        for other, where in on.items():
+            fresh.bind(other, where)
+        for other in names:
+            assert cluster.ties(other) == fresh.ties(other)
+            assert cluster.scores(other) == fresh.scores(other)
+            sums = [sum(each.get(at, 0) for each in fresh.scores(other).values()) for at in fresh.ties(other)]
+            assert len({*sums}) <= 1
+
+
+def test_a_step_costs_what_has_changed() -> None:
+    """Whatever the number of nodes: after a pod's first look at all of them."""
+
+    def steps(number: int) -> int:
+        nodes = [node(f"n{at:04}", memory="64Gi") for at in range(number)]
+        cluster = Cluster(nodes, [pod("x"), pod("y", "2Gi")])
+
+        def moves() -> int:
+            dice = random.Random(1)
+            for _ in range(50):
+                cluster.bind("y", f"n{dice.randrange(number):04}")
+                assert cluster.ties("x")
+            return 0
+
+        assert cluster.ties("x")
+        budget = StepBudget(10**6)
+        budget.run(moves)
+        return budget.spent
+
+    assert steps(400) <= steps(40)
+
+
+def test_most_of_a_resource_may_be_limited() -> None:
+    views = {"a": msgspec.convert(node("a"), Node)}
+    simulation = Simulation(NodeIndex([read_node(node("a"))]), views, most={MEMORY: GIB, "unknown": 1})
+    assert (simulation.with_enough(MEMORY, GIB), simulation.with_enough(MEMORY, GIB + 1)) == (1, 0)
+
+
+@pytest.mark.parametrize(("tightly", "name"), [(True, "over"), (False, "free")])
+def test_a_pod_without_memory_fits_where_more_is_requested_than_there_is(tightly: bool, name: str) -> None:
+    cluster = Cluster([node("over"), node("free")], [pod("x", "16Gi"), pod("y", "0")])
+    cluster.bind("x", "over")
+    nodes, empty = 0b11, cluster.pods["y"]
+    simulation = cluster.simulation
+    chosen = (
+        simulation.tightest(nodes, msgspec.structs.replace(empty, load=NOTHING))
+        if tightly
+        else simulation.roomiest(nodes)
+    )
+    assert cluster.names[chosen] == name
+
+
+NOTHING = msgspec.structs.replace(incoming(msgspec.convert(pod("z"), RunningPod), {}, {}).load, requests={"pods": 1})
+
+
+def test_without_scores_all_nodes_tie() -> None:
+    cluster = Cluster([node("a", memory="16Gi"), node("b")], [pod("x")])
+    cluster.pods["x"] = msgspec.structs.replace(cluster.pods["x"], profile=Profile(()))
+    assert cluster.ties("x") == {"a", "b"}
+    assert FIT not in cluster.scores("x")
