@@ -82,7 +82,11 @@ class Dice(random.Random):
             )
             if self.happens(chance)
         ]
-        plane.admin.patch("v1/nodes", name, {"spec": {"taints": taints, "unschedulable": self.happens(0.1) or None}})
+        is_cordoned = self.happens(0.1)
+        if is_cordoned:
+            # The node lifecycle controller does it, and kube-scheduler then counts no pods there.
+            taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
+        plane.admin.patch("v1/nodes", name, {"spec": {"taints": taints, "unschedulable": is_cordoned or None}})
 
     def pod(self, name: str) -> tuple[str, Json]:
         pod = launcher_pod(name, scheduler=self.choice(PROFILES)["schedulerName"])

@@ -65,9 +65,10 @@ class Room:
         free: what is left; less than nothing where pods request more than there is.
         cpu: what NodeResourcesFit counts as requested: thousandths.
         memory: the same in bytes.
+        balance: how alike the requested shares of CPU and memory are, of 100.
     """
 
-    __slots__ = ("all_cpu", "all_memory", "cpu", "free", "memory", "offers")
+    __slots__ = ("all_cpu", "all_memory", "balance", "cpu", "free", "memory", "offers")
 
     def __init__(self, offers: Mapping[str, int]) -> None:
         self.offers: Final = offers
@@ -76,6 +77,7 @@ class Room:
         self.free: Final = dict(offers)
         self.cpu = 0
         self.memory = 0
+        self.balance = self.balance_with(0, 0)
 
     def take(self, load: Load, number: int = 1) -> None:
         """Have a pod be on the node, or with -1 be gone."""
@@ -85,12 +87,23 @@ class Room:
                 self.free[resource] -= number * amount
         self.cpu += number * load.cpu
         self.memory += number * load.memory
+        self.balance = self.balance_with(0, 0)
+
+    def balance_with(self, cpu: int, memory: int) -> int:
+        """How alike the requested shares are with so much more of both, of 100."""
+        all_cpu, all_memory = self.all_cpu, self.all_memory
+        if not all_cpu or not all_memory:
+            return MAX_SCORE
+        share = (all_cpu - self.free[CPU] + cpu) / all_cpu
+        other = (all_memory - self.free[MEMORY] + memory) / all_memory
+        difference = (share if share < 1 else 1.0) - (other if other < 1 else 1.0)
+        return int((1 - (difference if difference > 0 else -difference) / 2) * MAX_SCORE)
 
     def copy(self) -> Room:
         """The same room, to try something."""
         room = Room(self.offers)
         room.free.update(self.free)
-        room.cpu, room.memory = self.cpu, self.memory
+        room.cpu, room.memory, room.balance = self.cpu, self.memory, self.balance
         return room
 
     def share(self, resource: str) -> float:
@@ -137,39 +150,33 @@ class RoomScorer:
         """NodeResourcesFit: the free share of the node with the pod on it, or the requested one."""
         total = weights = 0
         if offered := room.all_cpu:
-            total, weights = self._cpu_weight * self._share(offered, room.cpu + self._cpu), self._cpu_weight
+            requested, weights = room.cpu + self._cpu, self._cpu_weight
+            if requested <= offered:
+                total = weights * ((requested if self._fills else offered - requested) * MAX_SCORE // offered)
+            elif self._fills:
+                total = weights * MAX_SCORE
         if offered := room.all_memory:
-            total += self._memory_weight * self._share(offered, room.memory + self._memory)
-            weights += self._memory_weight
+            requested, weight = room.memory + self._memory, self._memory_weight
+            weights += weight
+            if requested <= offered:
+                total += weight * ((requested if self._fills else offered - requested) * MAX_SCORE // offered)
+            elif self._fills:
+                total += weight * MAX_SCORE
         for name, weight, own in self._others:
             if offered := room.offers.get(name, 0):
-                total += weight * self._share(offered, offered - room.free[name] + own)
+                requested = offered - room.free[name] + own
+                left = max(0, offered - requested)
+                total += weight * ((min(requested, offered) if self._fills else left) * MAX_SCORE // offered)
                 weights += weight
         return total // weights if weights else 0
 
-    def _share(self, offered: int, requested: int) -> int:
-        if self._fills:
-            return min(requested, offered) * MAX_SCORE // offered
-        return (offered - requested) * MAX_SCORE // offered if requested <= offered else 0
-
     def balance(self, room: Room) -> int:
         """NodeResourcesBalancedAllocation: how alike the requested shares of CPU and memory are."""
-        cpu = memory = 0.0
-        all_cpu, all_memory = room.all_cpu, room.all_memory
-        if not all_cpu or not all_memory:
-            with_pod = without = MAX_SCORE
-        else:
-            cpu, memory = all_cpu - room.free[CPU], all_memory - room.free[MEMORY]
-            with_pod = _balance((cpu + self._requested_cpu) / all_cpu, (memory + self._requested_memory) / all_memory)
-            without = _balance(cpu / all_cpu, memory / all_memory) if self._scores_change else 0
+        with_pod = room.balance_with(self._requested_cpu, self._requested_memory)
         if not self._scores_change:
             return with_pod
         # Go rounds towards zero, and nothing here is less than zero.
-        return MAX_SCORE // 2 + (MAX_SCORE // 2 + with_pod - without) // 2
-
-
-def _balance(cpu: float, memory: float) -> int:
-    return int((1 - abs(min(cpu, 1.0) - min(memory, 1.0)) / 2) * MAX_SCORE)
+        return MAX_SCORE // 2 + (MAX_SCORE // 2 + with_pod - room.balance) // 2
 
 
 def image_score(sizes: Sequence[int], share: float) -> int:
