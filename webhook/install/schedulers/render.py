@@ -27,7 +27,7 @@ from webhook.cluster.reader import all_of
 from webhook.errors import InputError, quote
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, answered
-from webhook.install.schedulers.lint import arguments, plugin_names, profiles_of
+from webhook.install.schedulers.lint import arguments, plugin_names
 from webhook.install.shortage import CHECK_SERVER
 from webhook.k8s.client.api import UNDECODABLE, Requests, Transport
 from webhook.k8s.json_tree import member
@@ -36,6 +36,7 @@ from webhook.k8s.resources import POD_METADATA
 from webhook.k8s.types.core import Pod
 from webhook.k8s.yaml_documents import parse_documents
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
+from webhook.placement.profiles import profiles_of
 from webhook.text import pluralize
 
 Variant = Literal["spread", "pack", "load-aware", "load-aware-pack"]
