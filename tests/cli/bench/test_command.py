@@ -19,9 +19,8 @@ from tests.cluster.fake_apiserver import FakeApiServer, running, status
 from tests.golden_files import Golden
 from webhook.cli.bench import command, samples
 from webhook.cli.bench.report import BenchReport, NotMeasured, RequestFigures, WebhookFigures, lines
-from webhook.k8s.resources import CONFIG_MAPS
 from webhook.install.webhooks import CONFIGURATIONS
-from webhook.k8s.resources import LEASES, NAMESPACES, PODS, Resource
+from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, PODS, Resource
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.placement.machines import MIGRATIONS
 
