@@ -65,7 +65,7 @@ async def test_wrong_content_type(server: ServedApp, content_type: str) -> None:
 
 
 async def test_wrong_method_and_path(server: ServedApp) -> None:
-    async with server.client.get(f"https://{server.address}{PODS}") as answer:
+    async with server.client.get(PODS) as answer:
         assert (answer.status, answer.headers["Allow"]) == (405, "POST")
     status, text = await server.post("/mutate/nothing", BODY)
     assert (status, "manifests webhooks" in text) == (404, True)
