@@ -23,12 +23,12 @@ with without_system_authorities():
 _connect = transport.connect
 
 
-async def _connect_as_pod(kubeconfig: Kubeconfig | str | None = None) -> transport.KubernetesTransport:
+async def _connect_as_pod(target: Kubeconfig | str | None = None) -> transport.KubernetesTransport:
     # Where `serve` imports the client too: what is imported first is no less, but lies elsewhere in memory.
     from webhook.k8s.client import adapter  # noqa: PLC0415
 
     adapter.SERVICE_ACCOUNT = Path(os.environ["BENCH_SERVICE_ACCOUNT"])  # type: ignore[misc] # a pod has its own
-    return await _connect(kubeconfig)
+    return await _connect(target)
 
 
 if __name__ == "__main__":
