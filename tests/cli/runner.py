@@ -44,7 +44,10 @@ def commands(command: click.Command = main, path: tuple[str, ...] = ()) -> Itera
 
 @contextmanager
 def http_server(answer: Callable[[BaseHTTPRequestHandler, bytes], tuple[int, bytes]], tls: Any = None) -> Iterator[str]:
-    """The address of a server that answers each POST, given its handler and its body, with a status and a body."""
+    """The address of a server that answers each POST, given its handler and its body, with a status and a body.
+
+    It has a thread of its own, since commands have loops of their own, on which pytest-aiohttp's servers do not answer.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

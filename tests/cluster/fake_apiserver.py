@@ -21,7 +21,9 @@ import msgspec
 import pytest
 import trustme
 from aiohttp import web
+from aiohttp.test_utils import BaseTestServer, TestServer
 from multidict import CIMultiDictProxy
+from pytest_aiohttp import AiohttpServer
 
 from tests.waiting import break_off
 from webhook.errors import Unavailable
@@ -299,6 +301,21 @@ class FakeApiServer:
         file.write_text(json.dumps(document, sort_keys=True))
         return str(file)
 
+    def application(self) -> web.Application:
+        """Aiohttp's application, which answers everything."""
+        application = web.Application(client_max_size=16 << 20)
+        application.router.add_route("*", "/{path:.*}", self.handle)
+        application.on_response_prepare.append(self.write_date)
+        application.on_shutdown.append(self._shut_down)
+        return application
+
+    def serve_at(self, served: BaseTestServer) -> None:
+        """Know where the application is served."""
+        self.connected = lambda: len(served.handler.connections)
+        # The name, which certificates have.
+        url = served.make_url("/")
+        self.url = str(url.with_host("localhost") if url.scheme == "https" else url).rstrip("/")
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
         asked = Asked(request.method, request.path, dict(request.query), request.headers, await request.read())
         self.asked.append(asked)
@@ -311,6 +328,9 @@ class FakeApiServer:
                 response: web.StreamResponse = await result if asyncio.iscoroutine(result) else result
                 return response
         return await self._truth(request)
+
+    async def _shut_down(self, _application: web.Application) -> None:
+        self.end_watches()
 
     async def write_date(self, _request: web.Request, response: web.StreamResponse) -> None:
         """Answer with the server's own clock."""
@@ -439,40 +459,61 @@ def _namespaces(path: str) -> list[str]:
     return [parts[index + 1] for index, part in enumerate(parts[:-1]) if part == "namespaces"]
 
 
+# Of aiohttp's runner.
+OPTIONS: Any = {"access_log": None, "shutdown_timeout": 0.05}
+
+
+class ApiServers:
+    """Starts API servers, which end with the test.
+
+    Args:
+        serve: the fixture of pytest-aiohttp.
+        directory: where kubeconfigs are written.
+    """
+
+    def __init__(self, serve: AiohttpServer, directory: Path) -> None:
+        self._serve = serve
+        self._directory = directory
+
+    async def start(self, server: FakeApiServer | None = None, tls: ssl.SSLContext | None = None) -> FakeApiServer:
+        """Serve on a free port of the loopback interface."""
+        server = server or FakeApiServer()
+        server.serve_at(await self._serve(server.application(), ssl=tls, **OPTIONS))
+        return server
+
+    async def connect(self, server: FakeApiServer) -> KubernetesTransport:
+        """A connection, which the caller closes."""
+        return await connect(server.kubeconfig(self._directory / "config"))
+
+
 @asynccontextmanager
-async def running(server: FakeApiServer, ssl_context: Any = None) -> AsyncIterator[FakeApiServer]:
-    """Serve on a free port of the loopback interface."""
-    application = web.Application(client_max_size=16 << 20)
-    application.router.add_route("*", "/{path:.*}", server.handle)
-    application.on_response_prepare.append(server.write_date)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.05, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl_context).start()
-    assert runner.server
-    serving = runner.server
-    server.connected = lambda: len(serving.connections)
-    port = runner.addresses[0][1]
-    server.url = f"https://localhost:{port}" if ssl_context else f"http://127.0.0.1:{port}"
+async def running(server: FakeApiServer, tls: ssl.SSLContext | None = None) -> AsyncIterator[FakeApiServer]:
+    """A server on a loop that is none of pytest-aiohttp's: commands run in the test's own thread."""
+    served = TestServer(server.application())
+    await served.start_server(ssl=tls, **OPTIONS)
+    server.serve_at(served)
     try:
         yield server
     finally:
-        server.end_watches()
-        await runner.cleanup()
-        if ssl_context:
-            await break_off()
+        await served.close()
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
+async def apiservers(aiohttp_server: AiohttpServer, tmp_path: Path) -> AsyncIterator[ApiServers]:
+    yield ApiServers(aiohttp_server, tmp_path)
+    await break_off()
+
+
+@pytest.fixture
+async def server(apiservers: ApiServers) -> FakeApiServer:
     """An API server without objects; modules that use it import it."""
-    async with running(FakeApiServer()) as server:
-        yield server
+    return await apiservers.start()
 
 
 @pytest.fixture
-async def transport(server: FakeApiServer, tmp_path: Path) -> AsyncIterator[KubernetesTransport]:
+async def transport(server: FakeApiServer, apiservers: ApiServers) -> AsyncIterator[KubernetesTransport]:
     """A connection to `server`."""
-    transport = await connect(server.kubeconfig(tmp_path / "config"))
+    transport = await apiservers.connect(server)
     yield transport
     await transport.close()
 

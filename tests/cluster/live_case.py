@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import builders
-from tests.cluster.fake_apiserver import FakeApiServer, HeldClock, running
+from tests.cluster.fake_apiserver import ApiServers, FakeApiServer, HeldClock
 from tests.waiting import PATIENCE, until
 from webhook.cluster.live import LiveCluster
 from webhook.facts import Key
-from webhook.k8s.client.transport import connect
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.placement.machines import MIGRATIONS
@@ -68,7 +66,7 @@ class LiveCase:
 
 @asynccontextmanager
 async def live(
-    tmp_path: Path,
+    apiservers: ApiServers,
     settings: Settings | None = None,
     *,
     start: bool = False,
@@ -81,31 +79,30 @@ async def live(
     prepare(server)
     clock = HeldClock()
     case: LiveCase
-    async with running(server):
-        transport = await connect(server.kubeconfig(tmp_path / "config"))
-        options["on_health"] = lambda name, _, new: case.changes.append((name, new.state))
-        cluster = LiveCluster(transport, settings or declared(), clock=clock, **options)
-        case = LiveCase(server, clock, cluster)
-        if start:
-            cluster.start()
-        try:
-            yield case
-        finally:
-            await cluster.close()
+    transport = await apiservers.connect(await apiservers.start(server))
+    options["on_health"] = lambda name, _, new: case.changes.append((name, new.state))
+    cluster = LiveCluster(transport, settings or declared(), clock=clock, **options)
+    case = LiveCase(server, clock, cluster)
+    if start:
+        cluster.start()
+    try:
+        yield case
+    finally:
+        await cluster.close()
 
 
 @pytest.fixture
-async def case(tmp_path: Path) -> AsyncIterator[LiveCase]:
+async def case(apiservers: ApiServers) -> AsyncIterator[LiveCase]:
     """A cluster that has not been started."""
-    async with live(tmp_path) as case:
+    async with live(apiservers) as case:
         yield case
 
 
 @asynccontextmanager
 async def ready(
-    tmp_path: Path, settings: Settings | None = None, *, watches: int = 0, **options: Any
+    apiservers: ApiServers, settings: Settings | None = None, *, watches: int = 0, **options: Any
 ) -> AsyncIterator[LiveCase]:
     """As `live`, once it is ready to answer."""
-    async with live(tmp_path, settings, start=True, **options) as case:
+    async with live(apiservers, settings, start=True, **options) as case:
         await case.ready(watches)
         yield case

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.fake_apiserver import FakeApiServer
+from tests.cluster.fake_apiserver import ApiServers, FakeApiServer
 from tests.cluster.live_case import LiveCase, ready
 from tests.definitions import definitions
 from tests.waiting import until
@@ -63,8 +62,8 @@ def reads(case: LiveCase) -> set[int]:
 
 
 @pytest.fixture
-async def case(tmp_path: Path) -> AsyncIterator[LiveCase]:
-    async with ready(tmp_path, prepare=installed) as case:
+async def case(apiservers: ApiServers) -> AsyncIterator[LiveCase]:
+    async with ready(apiservers, prepare=installed) as case:
         yield case
 
 
@@ -101,8 +100,8 @@ async def test_while_they_are_read_reviews_go_by_the_former_release(case: LiveCa
     await until(lambda: str(release(case)) == "1.9.1")
 
 
-async def test_without_the_permission_the_tables_count_until_it_is_granted(tmp_path: Path) -> None:
-    async with ready(tmp_path, prepare=forbidden(2)) as case:
+async def test_without_the_permission_the_tables_count_until_it_is_granted(apiservers: ApiServers) -> None:
+    async with ready(apiservers, prepare=forbidden(2)) as case:
         assert release(case).definitions is None
         for tries in (1, 2):
             await until(lambda tries=tries: case.clock.slept.count(RETRY_SECONDS) == tries)  # type: ignore[misc]
@@ -111,15 +110,15 @@ async def test_without_the_permission_the_tables_count_until_it_is_granted(tmp_p
         await until(lambda: not knows_video(case))
 
 
-async def test_an_update_is_not_kept_waiting_by_an_earlier_failure(tmp_path: Path) -> None:
-    async with ready(tmp_path, prepare=forbidden(1)) as case:
+async def test_an_update_is_not_kept_waiting_by_an_earlier_failure(apiservers: ApiServers) -> None:
+    async with ready(apiservers, prepare=forbidden(1)) as case:
         put_kubevirt(case.server, "v1.9.1")
         await until(lambda: str(release(case)) == "1.9.1")
         assert not knows_video(case)
 
 
-async def test_without_kubevirt_nothing_is_read(tmp_path: Path) -> None:
-    async with ready(tmp_path) as case:
+async def test_without_kubevirt_nothing_is_read(apiservers: ApiServers) -> None:
+    async with ready(apiservers) as case:
         assert reads(case) == {0}
         installed(case.server)
         await until(lambda: case.peek(KubeVirtKey()) is not None)
@@ -130,7 +129,7 @@ MALFORMED = partial(FakeApiServer.put, resource=DEFINITIONS, name=NAMES[fields.V
 
 
 @pytest.mark.parametrize("prepare", [put_kubevirt, partial(installed, more=MALFORMED)], ids=["none", "malformed"])
-async def test_without_readable_definitions_the_tables_count(tmp_path: Path, prepare: Any) -> None:
-    async with ready(tmp_path, prepare=prepare) as case:
+async def test_without_readable_definitions_the_tables_count(apiservers: ApiServers, prepare: Any) -> None:
+    async with ready(apiservers, prepare=prepare) as case:
         assert reads(case) == {1}
         assert release(case).definitions is None

@@ -6,14 +6,13 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests import builders
-from tests.cluster.fake_apiserver import DEEP, FakeApiServer
+from tests.cluster.fake_apiserver import DEEP, ApiServers, FakeApiServer
 from tests.cluster.live_case import LiveCase, live, ready
 from tests.waiting import until
 from webhook.cluster.instancetype_cache import CLUSTER_BYTES, LARGEST_BYTES, NAMESPACE_BYTES, InstancetypeCache
@@ -60,9 +59,9 @@ async def copied(case: LiveCase, key: ObjectKey[Any] | ListKey[Any] = SMALL) -> 
 
 
 @pytest.fixture
-async def case(tmp_path: Path) -> AsyncIterator[LiveCase]:
+async def case(apiservers: ApiServers) -> AsyncIterator[LiveCase]:
     """A cluster that answers for one instancetype from a store."""
-    async with live(tmp_path, start=True, prepare=serving(put)) as case:
+    async with live(apiservers, start=True, prepare=serving(put)) as case:
         await copied(case)
         yield case
 
@@ -73,12 +72,12 @@ async def guest(case: LiveCase, key: ObjectKey[Any] = SMALL) -> Any:
 
 @pytest.mark.parametrize("resource", KINDS)
 async def test_a_kind_is_watched_from_its_first_look_up_on_and_then_costs_no_get(
-    tmp_path: Path, resource: Resource[Unstructured]
+    apiservers: ApiServers, resource: Resource[Unstructured]
 ) -> None:
     prepare = serving(lambda server: put(server, resource=resource))
     key = ObjectKey(resource, "demo" if resource.namespaced else "", "small")
     path = resource.path(key.namespace, "small")
-    async with ready(tmp_path, prepare=prepare) as case:
+    async with ready(apiservers, prepare=prepare) as case:
         assert not any(case.gets(one.path()) for one in (*KINDS, PRESETS))
         assert ([case.peek(key) for _ in range(20)], await guest(case, key)) == ([NOT_READ] * 20, 2)
         await copied(case, key)
@@ -89,8 +88,8 @@ async def test_a_kind_is_watched_from_its_first_look_up_on_and_then_costs_no_get
         assert case.gets(resource.path(), "get") == 1
 
 
-async def test_both_views_of_a_kind_share_its_store_and_see_what_a_get_shows(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=serving(put)) as case:
+async def test_both_views_of_a_kind_share_its_store_and_see_what_a_get_shows(apiservers: ApiServers) -> None:
+    async with live(apiservers, start=True, prepare=serving(put)) as case:
         case.server.put(INSTANCETYPES, "other", "demo", spec={"schedulerName": "one"})
         await copied(case)
         typed = case.peek(ObjectKey(INSTANCETYPES, "demo", "other"))
@@ -139,17 +138,17 @@ async def test_a_store_that_is_not_kept_in_step_is_not_asked(case: LiveCase) -> 
 
 
 @pytest.mark.parametrize("code", [403, 404, 500])
-async def test_what_can_not_be_watched_is_read_by_get(tmp_path: Path, code: int) -> None:
+async def test_what_can_not_be_watched_is_read_by_get(apiservers: ApiServers, code: int) -> None:
     prepare = serving(put, lambda server: server.fail(INSTANCETYPES.path(), code, times=1000))
-    async with ready(tmp_path, prepare=prepare) as case:
+    async with ready(apiservers, prepare=prepare) as case:
         assert [await guest(case), await guest(case)] == [2, 2]
         await case.asked(INSTANCETYPES.path(), 1)
         assert await guest(case) == 2
 
 
-async def test_readiness_does_not_wait_for_it(tmp_path: Path) -> None:
+async def test_readiness_does_not_wait_for_it(apiservers: ApiServers) -> None:
     prepare = serving(put, lambda server: server.hang(INSTANCETYPES.path()))
-    async with live(tmp_path, start=True, prepare=prepare) as case:
+    async with live(apiservers, start=True, prepare=prepare) as case:
         assert await guest(case) == 2
         await case.ready()
         assert case.cluster.staleness()["virtualmachineinstancetypes"] == float("inf")
@@ -160,8 +159,8 @@ async def test_audit_lines_say_how_old_a_store_was(case: LiveCase) -> None:
     assert case.cluster.ages([SMALL]) == {"virtualmachineinstancetypes": 3.0}
 
 
-async def test_other_settings_begin_anew(tmp_path: Path) -> None:
-    async with ready(tmp_path, prepare=serving(put), watches=3) as case:
+async def test_other_settings_begin_anew(apiservers: ApiServers) -> None:
+    async with ready(apiservers, prepare=serving(put), watches=3) as case:
         await copied(case)
         await until(lambda: case.server.watching == 4)
         case.cluster.use(builders.settings(schedulers={}))
@@ -171,8 +170,8 @@ async def test_other_settings_begin_anew(tmp_path: Path) -> None:
         await copied(case)
 
 
-async def test_presets_of_a_namespace_are_listed_from_the_store(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=serving()) as case:
+async def test_presets_of_a_namespace_are_listed_from_the_store(apiservers: ApiServers) -> None:
+    async with live(apiservers, start=True, prepare=serving()) as case:
         for name, namespace in (("b", "demo"), ("a", "demo"), ("c", "other")):
             put(case.server, name, PRESETS, namespace)
         first = await case.read(IN_DEMO)
@@ -184,11 +183,11 @@ async def test_presets_of_a_namespace_are_listed_from_the_store(tmp_path: Path) 
         assert case.peek(msgspec.structs.replace(IN_DEMO, fresh=True)) is NOT_READ
 
 
-async def test_presets_of_which_one_is_not_kept_are_listed_anew(tmp_path: Path) -> None:
+async def test_presets_of_which_one_is_not_kept_are_listed_anew(apiservers: ApiServers) -> None:
     def prepare(server: FakeApiServer) -> None:
         server.put(PRESETS, "large", "demo", spec={"fat": "x" * LARGEST_BYTES})
 
-    async with live(tmp_path, start=True, prepare=serving(prepare)) as case:
+    async with live(apiservers, start=True, prepare=serving(prepare)) as case:
         put(case.server, "c", PRESETS, "other")
         await copied(case, ListKey(PRESETS, "other"))
         assert case.peek(IN_DEMO) is NOT_READ
@@ -196,7 +195,7 @@ async def test_presets_of_which_one_is_not_kept_are_listed_anew(tmp_path: Path) 
 
 
 class TestTenants:
-    async def test_a_namespace_has_its_part_and_takes_nothing_from_another(self, tmp_path: Path) -> None:
+    async def test_a_namespace_has_its_part_and_takes_nothing_from_another(self, apiservers: ApiServers) -> None:
         """Of 40 objects of 30 KiB a quarter of a MiB is kept; what is not is found by GET."""
 
         def fat(server: FakeApiServer, number: int, letter: str = "x") -> None:
@@ -207,7 +206,7 @@ class TestTenants:
             for number in range(40):
                 fat(server, number)
 
-        async with live(tmp_path, start=True, prepare=serving(prepare, put)) as case:
+        async with live(apiservers, start=True, prepare=serving(prepare, put)) as case:
             await copied(case)
             keys = [ObjectKey(SMALL.resource, "a-hostile", f"fat-{number:02}") for number in range(40)]
             kept = [key for key in keys if case.peek(key) is not NOT_READ]
@@ -223,12 +222,12 @@ class TestTenants:
         await until(lambda: case.peek(SMALL) is NOT_READ)
         assert await guest(case) == 2
 
-    async def test_one_that_is_not_what_it_should_be_harms_no_other(self, tmp_path: Path) -> None:
+    async def test_one_that_is_not_what_it_should_be_harms_no_other(self, apiservers: ApiServers) -> None:
         def prepare(server: FakeApiServer) -> None:
             server.put(INSTANCETYPES, "odd", "demo", spec={"schedulerName": {"SECRET": 1}})
             server.put(INSTANCETYPES, "deep", "demo", spec={"deep": DEEP})
 
-        async with live(tmp_path, start=True, prepare=serving(prepare, put)) as case:
+        async with live(apiservers, start=True, prepare=serving(prepare, put)) as case:
             await copied(case)
             odd = case.peek(ObjectKey(INSTANCETYPES, "demo", "odd"))
             assert odd == Unavailable("the API server's VirtualMachineInstancetype cannot be decoded")

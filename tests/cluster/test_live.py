@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.builders import settings
-from tests.cluster.fake_apiserver import FakeApiServer, broken, why
+from tests.cluster.fake_apiserver import ApiServers, FakeApiServer, broken, why
 from tests.cluster.live_case import LEASE, OFF, PODS, LiveCase, declared, live, ready
 from tests.golden_files import Golden
 from tests.waiting import until
@@ -91,9 +90,11 @@ class TestLiveObjects:
         case.server.answer(TYPE_PATH, broken, times=5)  # aiohttp itself tries a GET twice
         golden(why(await case.read(TYPE)).partition(" (")[0])
 
-    async def test_a_get_ends_by_itself(self, tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_get_ends_by_itself(
+        self, apiservers: ApiServers, golden: Golden, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("webhook.cluster.live.GET_SECONDS", 0.05)
-        async with live(tmp_path) as case:
+        async with live(apiservers) as case:
             case.server.hang(TYPE_PATH)
             golden(why(await case.read(TYPE)))
 
@@ -151,9 +152,11 @@ class TestLiveVmis:
         assert (await case.read(key)).scheduler_name == scheduler
         assert case.peek(key) is NOT_READ
 
-    async def test_the_least_recently_used_are_forgotten(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_the_least_recently_used_are_forgotten(
+        self, apiservers: ApiServers, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("webhook.cluster.live.CACHED_VMIS", 2)
-        async with live(tmp_path) as case:
+        async with live(apiservers) as case:
             keys = [facts.VmiKey("demo", f"vm{i}", f"u{i}") for i in range(3)]
             for key in keys:
                 case.server.put(VMIS, key.name, "demo", metadata={"uid": key.uid})
@@ -165,11 +168,11 @@ class TestLiveVmis:
 
 
 class TestReadiness:
-    async def test_names_what_is_missing(self, tmp_path: Path, golden: Golden) -> None:
+    async def test_names_what_is_missing(self, apiservers: ApiServers, golden: Golden) -> None:
         def forbid(server: FakeApiServer) -> None:
             server.fail(NAMESPACES.path(), 403, times=1)
 
-        async with live(tmp_path, declared(kubevirt=LEASE), prepare=forbid) as case:
+        async with live(apiservers, declared(kubevirt=LEASE), prepare=forbid) as case:
             assert len(case.cluster.waiting_for()) == 4
             golden("\n".join(case.cluster.waiting_for()))
             case.cluster.start()
@@ -183,8 +186,8 @@ class TestReadiness:
 
             await until(is_ready_later)
 
-    async def test_once_ready_stays_ready(self, tmp_path: Path) -> None:
-        async with ready(tmp_path) as case:
+    async def test_once_ready_stays_ready(self, apiservers: ApiServers) -> None:
+        async with ready(apiservers) as case:
             case.server.fail(PENDING_PODS.path(), 500, times=100)
             case.cluster.use(declared(kubevirt=PODS))
             await asyncio.sleep(0)
@@ -244,7 +247,7 @@ def configuration(case: LiveCase) -> Any:
 
 @pytest.mark.repeats
 class TestInformers:
-    async def test_what_is_kept_does_not_grow_with_what_tenants_write(self, tmp_path: Path) -> None:
+    async def test_what_is_kept_does_not_grow_with_what_tenants_write(self, apiservers: ApiServers) -> None:
         """Of 100 gated pods, 20 namespaces and 10 VMIs, each with 250 kB of annotations, next to nothing is."""
         fat = {"annotations": {"fat": "x" * 250_000}}
 
@@ -259,7 +262,7 @@ class TestInformers:
                 server.put(VMIS, f"vm-{number}", "demo", metadata=fat | {"uid": f"uid-{number}"})
 
         # As after each restart: the first thing is to list it all.
-        async with ready(tmp_path, declared(kubevirt=LEASE), prepare=prepare) as case:
+        async with ready(apiservers, declared(kubevirt=LEASE), prepare=prepare) as case:
             for number in range(10):
                 await case.read(facts.VmiKey("demo", f"vm-{number}", f"uid-{number}"))
             kept = [*case.cluster._namespaces, *case.cluster._vmis.values(), *case.cluster._monitors["kubevirt"].pods]
@@ -288,8 +291,8 @@ class TestInformers:
         assert (await case.read(facts.NamespaceKey("chatty"))).meta.annotations == said
         assert await case.read(facts.NamespaceKey("new")) is None
 
-    async def test_made_up_namespaces_cost_a_bounded_number_of_gets(self, tmp_path: Path) -> None:
-        async with ready(tmp_path, prepare=enforcing) as case:
+    async def test_made_up_namespaces_cost_a_bounded_number_of_gets(self, apiservers: ApiServers) -> None:
+        async with ready(apiservers, prepare=enforcing) as case:
             for number in range(ABSENT_NAMESPACES):
                 assert await case.read(facts.NamespaceKey(f"made-up-{number}")) is None
             more = [case.reading(facts.NamespaceKey(f"more-{number}")) for number in range(100)]
@@ -322,11 +325,11 @@ class TestInformers:
         await until(lambda: getattr(configuration(case), "eviction_strategy", "") == "LiveMigrate")
         assert configuration(case).use_emulation
 
-    async def test_of_kubevirts_that_may_not_be_listed(self, tmp_path: Path, golden: Golden) -> None:
+    async def test_of_kubevirts_that_may_not_be_listed(self, apiservers: ApiServers, golden: Golden) -> None:
         def forbid(server: FakeApiServer) -> None:
             server.fail(KUBEVIRTS.path(), 403, times=100)
 
-        async with live(tmp_path, start=True, prepare=forbid) as case:
+        async with live(apiservers, start=True, prepare=forbid) as case:
             await until(lambda: len(case.cluster.waiting_for()) == 1 and "403" in case.cluster.waiting_for()[0])
             found = why(case.peek(KUBEVIRT))
             assert case.cluster.waiting_for() == (f"kubevirts: {found}",)
@@ -345,7 +348,7 @@ class TestInformers:
         await until(lambda: [node.name for node in index] == ["n2"])
         assert [node.unschedulable for node in index] == [True]
 
-    async def test_of_nodes_with_their_images(self, tmp_path: Path) -> None:
+    async def test_of_nodes_with_their_images(self, apiservers: ApiServers) -> None:
         """Placements and layers each hear of a change of what they need, and of nothing else."""
         layers = NodeLayers(["quay.io"])
         events: list[tuple[str, ...]] = []
@@ -356,7 +359,7 @@ class TestInformers:
         def put(image: str, zone: str) -> None:
             case.server.put(NODES, "n1", metadata={"labels": {"zone": zone}}, status={"images": [{"names": [image]}]})
 
-        async with ready(tmp_path, reports=layers) as case:
+        async with ready(apiservers, reports=layers) as case:
             index, changed = case.peek(facts.NodesKey()), []
             take = index.put
 
@@ -373,7 +376,7 @@ class TestInformers:
             assert changed == [{"zone": "a"}, {"zone": "b"}]
             assert events == [("n1", one), ("n1", two), ("n1", "gone")]
 
-    async def test_of_kubevirts_release(self, tmp_path: Path) -> None:
+    async def test_of_kubevirts_release(self, apiservers: ApiServers) -> None:
         """Followed while KubeVirt is updated, the older release until the update is done; the settings say more."""
 
         def release() -> str:
@@ -384,7 +387,7 @@ class TestInformers:
             versions = {"observedKubeVirtVersion": observed, "targetKubeVirtVersion": target}
             case.put_kubevirt(versions | {"phase": "Deploying"})
 
-        async with live(tmp_path, start=True) as case:
+        async with live(apiservers, start=True) as case:
             put("v1.8.4", "v1.8.4")
             await case.ready()
             await until(lambda: isinstance(configuration(case), ClusterConfig))
@@ -404,14 +407,14 @@ class TestInformers:
             put("devel", "devel")
             await until(lambda: release() == "1.9.0?")
 
-    async def test_of_a_configuration_that_is_none(self, tmp_path: Path) -> None:
-        async with ready(tmp_path) as case:
+    async def test_of_a_configuration_that_is_none(self, apiservers: ApiServers) -> None:
+        async with ready(apiservers) as case:
             case.put_kubevirt(configuration={"developerConfiguration": {"nodeSelectors": 1}, "cpuModel": 1})
             await until(lambda: isinstance(configuration(case), Unavailable))
             assert case.peek(KUBEVIRT).namespaces == {"kubevirt"}
 
-    async def test_their_staleness_and_the_ages_of_what_was_used(self, tmp_path: Path) -> None:
-        async with ready(tmp_path, declared(kubevirt=PODS, other=OFF), watches=4) as case:
+    async def test_their_staleness_and_the_ages_of_what_was_used(self, apiservers: ApiServers) -> None:
+        async with ready(apiservers, declared(kubevirt=PODS, other=OFF), watches=4) as case:
             watches = ("namespaces", "kubevirts", "nodes", "pods of kubevirt")
             assert case.cluster.staleness() == dict.fromkeys(watches, 0.0)
             case.clock.time += 7.0
@@ -423,8 +426,8 @@ class TestInformers:
 
 @pytest.mark.repeats
 class TestHealthChecks:
-    async def test_evaluate_declared_schedulers_only(self, tmp_path: Path, golden: Golden) -> None:
-        async with ready(tmp_path, declared(kubevirt=PODS, other=OFF)) as case:
+    async def test_evaluate_declared_schedulers_only(self, apiservers: ApiServers, golden: Golden) -> None:
+        async with ready(apiservers, declared(kubevirt=PODS, other=OFF)) as case:
             for name in ("kubevirt", "other"):
                 health = case.peek(facts.SchedulerKey(name))
                 assert health.state == "available"
@@ -436,8 +439,8 @@ class TestHealthChecks:
             await until(lambda: case.changes)
             assert case.changes == [("kubevirt", "available")]
 
-    async def test_follow_the_settings_without_disturbing_each_other(self, tmp_path: Path) -> None:
-        async with ready(tmp_path, declared(stays=PODS, changes=PODS, goes=PODS), watches=6) as case:
+    async def test_follow_the_settings_without_disturbing_each_other(self, apiservers: ApiServers) -> None:
+        async with ready(apiservers, declared(stays=PODS, changes=PODS, goes=PODS), watches=6) as case:
             asked = case.gets(PENDING_PODS.path())
             case.cluster.use(declared(stays=PODS, changes=LEASE, comes=PODS))
             without = facts.SchedulerHealth("unavailable", "Lease a/b does not exist")
@@ -448,17 +451,17 @@ class TestHealthChecks:
             assert not any("stays" in selector for selector in selectors)
             await until(lambda: case.server.watching == 6)
 
-    async def test_a_reload_before_the_start(self, tmp_path: Path) -> None:
-        async with live(tmp_path, declared(one=PODS)) as case:
+    async def test_a_reload_before_the_start(self, apiservers: ApiServers) -> None:
+        async with live(apiservers, declared(one=PODS)) as case:
             case.cluster.use(declared(two=PODS))
             case.cluster.start()
             await case.ready()
             assert (case.peek(facts.SchedulerKey("one")), case.peek(facts.SchedulerKey("two"))) == (None, WELL)
 
     async def test_a_bug_in_a_listener_does_not_blind_us(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, apiservers: ApiServers, caplog: pytest.LogCaptureFixture
     ) -> None:
-        async with live(tmp_path) as case:
+        async with live(apiservers) as case:
             bugs = ["first"]
 
             def listener(name: str, old: facts.SchedulerHealth, new: facts.SchedulerHealth) -> None:
@@ -506,9 +509,9 @@ async def verified(case: LiveCase) -> None:
 
 
 @pytest.fixture
-async def watching(tmp_path: Path) -> AsyncIterator[LiveCase]:
+async def watching(apiservers: ApiServers) -> AsyncIterator[LiveCase]:
     """A cluster that watches, with a namespace that enforces."""
-    async with ready(tmp_path, prepare=enforcing, watches=3) as case:
+    async with ready(apiservers, prepare=enforcing, watches=3) as case:
         yield case
 
 
@@ -552,12 +555,14 @@ class TestRestoredEtcd:
         assert watching.cluster.restores == 0
         assert [watching.gets(resource.path(), "get") for resource in WATCHED] == [1, 1, 1]
 
-    async def test_a_polled_lease_that_is_older_than_it_was_has_all_verified_at_once(self, tmp_path: Path) -> None:
+    async def test_a_polled_lease_that_is_older_than_it_was_has_all_verified_at_once(
+        self, apiservers: ApiServers
+    ) -> None:
         def prepare(server: FakeApiServer) -> None:
             enforcing(server)
             renew(server, 0)
 
-        async with ready(tmp_path, declared(kubevirt=LEASE), prepare=prepare, watches=4) as case:
+        async with ready(apiservers, declared(kubevirt=LEASE), prepare=prepare, watches=4) as case:
             saved = case.server.save()
             put(case.server, "off")
             renew(case.server, 2)

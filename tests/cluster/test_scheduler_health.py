@@ -8,7 +8,6 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.builders import Json
-from tests.cluster.fake_apiserver import FakeApiServer, HeldClock, running
+from tests.cluster.fake_apiserver import ApiServers, FakeApiServer, HeldClock
 from tests.cluster.files_case import launcher_pod as pod
 from tests.golden_files import Golden
 from tests.waiting import until
@@ -26,7 +25,6 @@ from webhook.cluster.scheduler_health import HealthEvidence, SchedulerMonitor, W
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Forbidden
-from webhook.k8s.client.transport import connect
 from webhook.k8s.resources import LEASES, PENDING_PODS
 from webhook.k8s.types.core import PendingPod
 from webhook.k8s.types.meta import Lease, LeaseSpec
@@ -499,7 +497,7 @@ class Watched:
 
 @asynccontextmanager
 async def watched(
-    tmp_path: Path,
+    apiservers: ApiServers,
     settings: HealthCheck = LEASE,
     *,
     prepare: Callable[[Watched], object] = lambda _: None,
@@ -508,31 +506,31 @@ async def watched(
     server = FakeApiServer()
     server.serve(PENDING_PODS)
     clock = HeldClock()
-    async with running(server):
-        transport = await connect(server.kubeconfig(tmp_path / "config"))
-        monitor = SchedulerMonitor(
-            transport,
-            "kubevirt",
-            settings,
-            opted_in=lambda name: not name.startswith("foreign"),
-            on_change=lambda name, old, new: case.changes.append((name, old.state, new.state)),
-            clock=clock,
-        )
-        case = Watched(server, clock, monitor)
-        prepare(case)
-        task = asyncio.create_task(monitor.run())
-        try:
-            await until(lambda: server.watching >= watches)
-            yield case
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await transport.close()
+    await apiservers.start(server)
+    transport = await apiservers.connect(server)
+    monitor = SchedulerMonitor(
+        transport,
+        "kubevirt",
+        settings,
+        opted_in=lambda name: not name.startswith("foreign"),
+        on_change=lambda name, old, new: case.changes.append((name, old.state, new.state)),
+        clock=clock,
+    )
+    case = Watched(server, clock, monitor)
+    prepare(case)
+    task = asyncio.create_task(monitor.run())
+    try:
+        await until(lambda: server.watching >= watches)
+        yield case
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await transport.close()
 
 
 class TestMonitor:
-    async def test_a_scheduler_lives_dies_and_comes_back(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, prepare=Watched.renew) as case:
+    async def test_a_scheduler_lives_dies_and_comes_back(self, apiservers: ApiServers) -> None:
+        async with watched(apiservers, prepare=Watched.renew) as case:
             await until(lambda: case.monitor.waiting_for() is None)
             assert case.state == "available"
             for _ in range(5):
@@ -547,7 +545,7 @@ class TestMonitor:
             assert case.changes == [("kubevirt", *states[at : at + 2]) for at in range(3)]
 
     async def test_pods_of_the_first_list_are_as_old_as_they_say(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, apiservers: ApiServers, caplog: pytest.LogCaptureFixture
     ) -> None:
         def prepare(case: Watched) -> None:
             case.renew()
@@ -556,7 +554,7 @@ class TestMonitor:
             case.launch("seen", 300.0, "PodScheduled")
             case.launch("running", 300.0, phase="Running")
 
-        async with watched(tmp_path, prepare=prepare) as case:
+        async with watched(apiservers, prepare=prepare) as case:
             await case.pods(2)
             await case.dies()
             assert "east/virt-launcher-a-0, west/virt-launcher-a-0" in caplog.text
@@ -566,8 +564,8 @@ class TestMonitor:
             assert query["fieldSelector"] == "spec.schedulerName=kubevirt,status.phase=Pending"
 
     @pytest.mark.parametrize("end", ["removed", "another"])
-    async def test_later_pods_are_as_old_as_we_know_them(self, tmp_path: Path, end: str) -> None:
-        async with watched(tmp_path, PODS_ONLY, watches=1) as case:
+    async def test_later_pods_are_as_old_as_we_know_them(self, apiservers: ApiServers, end: str) -> None:
+        async with watched(apiservers, PODS_ONLY, watches=1) as case:
             await case.becomes("available")
             for namespace in ("east", "west"):
                 case.launch(namespace, 300.0)  # by a clock that is five minutes behind
@@ -583,7 +581,7 @@ class TestMonitor:
             assert case.changes[-1] == ("kubevirt", "unavailable", "available")
 
     @pytest.mark.parametrize("settings", [LEASE, PODS_ONLY])
-    async def test_pods_that_tenants_make_change_nothing(self, tmp_path: Path, settings: HealthCheck) -> None:
+    async def test_pods_that_tenants_make_change_nothing(self, apiservers: ApiServers, settings: HealthCheck) -> None:
         def prepare(case: Watched) -> None:
             case.renew()
             for number in range(4):
@@ -593,7 +591,7 @@ class TestMonitor:
                 case.launch(namespace, 300.0)
                 case.server.put(ACTIVE_VMIS, "a", namespace, metadata={"uid": f"vmi-{namespace}-a"})
 
-        async with watched(tmp_path, settings, prepare=prepare) as case:
+        async with watched(apiservers, settings, prepare=prepare) as case:
             await case.pods(6)
             for _ in range(30):
                 case.renew()
@@ -602,17 +600,17 @@ class TestMonitor:
             asked = [asked.path for asked in case.server.asked if "virtualmachineinstances" in asked.path]
             assert sorted(asked) == [ACTIVE_VMIS.path(namespace, "a") for namespace in ("east", "west")]
 
-    async def test_vmis_that_can_not_be_read_are_asked_again(self, tmp_path: Path) -> None:
+    async def test_vmis_that_can_not_be_read_are_asked_again(self, apiservers: ApiServers) -> None:
         def prepare(case: Watched) -> None:
             for namespace in ("east", "west"):
                 case.launch(namespace, 300.0)
             case.server.fail(ACTIVE_VMIS.path("east", "a"), 500, "InternalError", times=2)
 
-        async with watched(tmp_path, PODS_ONLY, prepare=prepare) as case:
+        async with watched(apiservers, PODS_ONLY, prepare=prepare) as case:
             await case.pods(2)
             await case.dies()
 
-    async def test_fat_and_gated_pods_are_not_kept(self, tmp_path: Path) -> None:
+    async def test_fat_and_gated_pods_are_not_kept(self, apiservers: ApiServers) -> None:
         spec = {"schedulerName": "kubevirt", "resourceClaims": [{"name": "gpu"}]}
         fat = {"metadata": {"annotations": {"a": "x" * 250_000}}, "spec": spec, "status": {"phase": "Pending"}}
 
@@ -620,7 +618,7 @@ class TestMonitor:
             for number in range(40):
                 case.server.put(PENDING_PODS, f"fat-{number}", "foreign", **fat)
 
-        async with watched(tmp_path, PODS_ONLY, prepare=prepare, watches=1) as case:
+        async with watched(apiservers, PODS_ONLY, prepare=prepare, watches=1) as case:
             case.server.put(PENDING_PODS, "another", "foreign", **fat)
             case.launch("east")
             await case.pods(1)
@@ -629,28 +627,28 @@ class TestMonitor:
             assert {int(page.query["limit"]) for page in pages[3:]} <= set(range(4, 17))
             assert len(pages) < 20
 
-    async def test_a_refused_watch_of_pods_leaves_the_lease(self, tmp_path: Path, golden: Golden) -> None:
+    async def test_a_refused_watch_of_pods_leaves_the_lease(self, apiservers: ApiServers, golden: Golden) -> None:
         def prepare(case: Watched) -> None:
             case.renew()
             case.server.fail(PENDING_PODS.path(), 403, "Forbidden", times=1000)
 
-        async with watched(tmp_path, prepare=prepare) as case:
+        async with watched(apiservers, prepare=prepare) as case:
             await case.until(lambda: case.monitor.waiting_for() is None)
             assert case.state == "available"
             golden(undated(case.monitor.health().why))
 
-    async def test_an_unanswered_list_of_pods_is_waited_for(self, tmp_path: Path, golden: Golden) -> None:
+    async def test_an_unanswered_list_of_pods_is_waited_for(self, apiservers: ApiServers, golden: Golden) -> None:
         def prepare(case: Watched) -> None:
             case.renew()
             case.server.fail(PENDING_PODS.path(), 500, "InternalError", times=1)
 
-        async with watched(tmp_path, prepare=prepare) as case:
+        async with watched(apiservers, prepare=prepare) as case:
             await until(lambda: case.monitor.pods.problem is not None and case.state == "available")
             golden(undated(case.monitor.waiting_for() or ""))
             await case.pass_time(2)
             await until(lambda: case.monitor.waiting_for() is None)
 
-    async def test_without_a_health_check_nothing_is_asked(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, OFF) as case:
+    async def test_without_a_health_check_nothing_is_asked(self, apiservers: ApiServers) -> None:
+        async with watched(apiservers, OFF) as case:
             await case.monitor.run()
             assert (case.state, case.monitor.waiting_for(), case.server.asked) == ("available", None, [])

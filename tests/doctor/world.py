@@ -350,7 +350,7 @@ class DoctorWorld:
 
 @asynccontextmanager
 async def cluster(directory: Path) -> AsyncIterator[DoctorWorld]:
-    """All is well there."""
+    """All is well there; for commands, which have a loop of their own."""
     async with running(FakeApiServer()) as server:
         world = DoctorWorld(server, directory / "kubeconfig")
         world.metrics(WELL)

@@ -106,7 +106,10 @@ async def test_a_service_account_whose_files_change(
 
 @asynccontextmanager
 async def proxy(port: int) -> AsyncIterator[tuple[str, list[str]]]:
-    """A proxy that leads to a port of this machine, whatever host is asked for; its URL, and what was asked for."""
+    """A proxy that leads to a port of this machine, whatever host is asked for; its URL, and what was asked for.
+
+    aiohttp's servers have no tunnels (``CONNECT``).
+    """
     asked: list[str] = []
     serving: set[asyncio.Task[None]] = set()
 

@@ -298,7 +298,7 @@ def texts(data: bytes) -> str:
         _refused(lambda: find.parse(INSTANCETYPE_MATCHER, text, "spec")),
         _refused(lambda: parse_question(text)),
         _refused(lambda: parse_question(f"namespace=demo&name=web01&to={text}")),
-        _refused(lambda: timeout_of(f"timeout={text}")),
+        _refused(lambda: timeout_of(text)),
         _blackout(text),
     ]
     return "".join("+" if word == "taken" else "-" for word in said)

@@ -7,7 +7,6 @@ import base64
 import copy
 import itertools
 import json
-from pathlib import Path
 from typing import Any
 from unittest.mock import ANY, Mock
 
@@ -31,6 +30,7 @@ from tests.builders import (
     vm,
     vmi,
 )
+from tests.cluster.fake_apiserver import ApiServers
 from tests.cluster.live_case import LiveCase, live
 from tests.policies.eviction import world as eviction
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate, failing
@@ -376,9 +376,9 @@ async def has_panic_device(reviewer: Reviewer) -> bool:
     return b"panicDevices" in (verdict.patch or b"")
 
 
-async def test_an_update_of_kubevirt_is_followed(tmp_path: Path) -> None:
+async def test_an_update_of_kubevirt_is_followed(apiservers: ApiServers) -> None:
     settings = changed(builders.settings(), instancetypes=InstancetypeSettings(cluster_wide=True))
-    async with live(tmp_path, settings) as case:
+    async with live(apiservers, settings) as case:
         spec = {"devices": {"preferredPanicDeviceModel": "isa"}}
         case.server.serve(PRESETS)
         case.server.put(PANICKING, "panicking", spec=spec)

@@ -6,19 +6,23 @@ import asyncio
 import io
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.test_utils import BaseTestServer, TestClient
+from aiohttp.typedefs import Middleware, StrOrURL
+from pytest_aiohttp import AiohttpClient
+from yarl import URL
 
 from certs.pem import Pair
 from certs.source import self_signed
 from tests import builders
 from tests.builders import known, vmi
+from tests.cluster.fake_apiserver import apiservers  # noqa: F401
 from tests.review.memory import KeptInMemory, MemoryCluster
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, break_off, until
@@ -28,7 +32,7 @@ from webhook.review.reviewer import Observer, Reviewer
 from webhook.server import tls
 from webhook.server.answers import TrafficObserver
 from webhook.server.app import ReviewApp
-from webhook.server.listener import Listener, split_address
+from webhook.server.listener import Listener, serving, split_address
 from webhook.server.runtime.serve import admin_listener
 
 REQUEST = head(len(BODY)) + BODY
@@ -46,6 +50,41 @@ async def working(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+class GuardedServer(BaseTestServer):
+    """One of our listeners for the fixture `aiohttp_client`; `aiohttp_server` would serve without the guard.
+
+    Args:
+        served: listens as long as it lasts, and gives its URL.
+    """
+
+    def __init__(self, served: AbstractAsyncContextManager[str]) -> None:
+        super().__init__()
+        self._served = served
+        self._ends = AsyncExitStack()
+        self._url = ""
+
+    async def start_server(self, loop: asyncio.AbstractEventLoop | None = None, **kwargs: Any) -> None:
+        if not self._url:
+            url = await self._ends.enter_async_context(self._served)
+            self._url = url.replace("0.0.0.0", "127.0.0.1")
+
+    def make_url(self, path: StrOrURL) -> URL:
+        return URL(f"{self._url}{path}")
+
+    async def close(self) -> None:
+        await self._ends.aclose()
+
+    async def _make_runner(self, **kwargs: Any) -> web.BaseRunner:
+        raise NotImplementedError
+
+
+@asynccontextmanager
+async def listening_on_loopback(listener: Listener, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """A listener on any free port; gives its URL."""
+    async with serving(listener, "127.0.0.1:0", tls, "--listen", 0.0) as address:
+        yield f"{'https' if tls else 'http'}://{address}"
 
 
 @dataclass
@@ -85,13 +124,13 @@ class ServedApp:
     address: str
     pair: Pair
     trust: ssl.SSLContext
-    client: aiohttp.ClientSession
+    client: TestClient[Any, Any]
     kept: KeptInMemory
     server: Listener
 
     async def post(self, path: str, body: bytes, **headers: str) -> tuple[int, str]:
         async with self.client.post(
-            f"https://{self.address}{path}",
+            path,
             data=io.BytesIO(body),
             headers={"Content-Type": "application/json"} | headers,
         ) as answer:
@@ -102,9 +141,8 @@ Start = Callable[..., Awaitable[ServedApp]]
 
 
 @pytest.fixture
-async def start() -> AsyncIterator[Start]:
+async def start(aiohttp_client: AiohttpClient) -> AsyncIterator[Start]:
     """Starts servers that end with the test."""
-    ends: list[Callable[[], Awaitable[None]]] = []
 
     async def run(
         cluster: MemoryCluster | None = None,
@@ -121,15 +159,12 @@ async def start() -> AsyncIterator[Start]:
         pair = self_signed(["localhost", "127.0.0.1"])
         server = app.listener
         listener = (swappable or tls.ReloadableTLSContext(pair.certificate, pair.key)).listener
-        await server.listen("127.0.0.1:0", listener, "--listen")
         trust = ssl.create_default_context(cadata=pair.authority.decode())
-        client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
-        ends.extend((client.close, lambda: server.shutdown(0.0)))
+        served = GuardedServer(listening_on_loopback(server, listener))
+        client: TestClient[Any, Any] = await aiohttp_client(served, connector=aiohttp.TCPConnector(ssl=trust))
         return ServedApp(app, reviewer, counted, server.address, pair, trust, client, kept, server)
 
     yield run
-    for end in ends:
-        await end()
     await break_off()
 
 
@@ -155,6 +190,7 @@ class RawAnswer(NamedTuple):
 
 
 async def connect(server: ServedApp, trust: ssl.SSLContext | None = None, source: str = "127.0.0.1") -> Stream:
+    """A connection for what no HTTP client sends, leaves out or leaves unread."""
     host, port = split_address(server.address)
     at: dict[str, Any] = {"ssl": trust or server.trust, "server_hostname": "localhost", "local_addr": (source, 0)}
     return await asyncio.open_connection(host, port, **at)
@@ -205,25 +241,33 @@ async def unharmed(server: ServedApp) -> None:
 class Visitor:
     """A client of one listener; keeps the headers of the last answer."""
 
-    def __init__(self, url: str, client: aiohttp.ClientSession) -> None:
-        self.url = url
+    def __init__(self, client: TestClient[Any, Any]) -> None:
         self.client = client
+
+    @property
+    def url(self) -> str:
+        return str(self.client.make_url(""))
 
     async def get(self, path: str, method: str = "GET", token: str = "", **headers: str) -> tuple[int, str]:
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
         options: Any = {"headers": headers | bearer, "allow_redirects": False}
-        async with self.client.request(method, self.url + path, **options) as answer:
+        async with self.client.request(method, path, **options) as answer:
             self.headers = answer.headers
             return answer.status, await answer.text()
 
 
-@asynccontextmanager
-async def visited(application: web.Application, address: str = "127.0.0.1:0") -> AsyncIterator[Visitor]:
-    pair = self_signed(["localhost", "127.0.0.1"])
-    trust = ssl.create_default_context(cadata=pair.authority.decode())
-    context = tls.context(pair.certificate, pair.key)
-    async with (
-        admin_listener(application, address, context) as url,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client,
-    ):
-        yield Visitor(url.replace("0.0.0.0", "127.0.0.1"), client)
+Visit = Callable[..., Awaitable[Visitor]]
+
+
+@pytest.fixture
+def visit(aiohttp_client: AiohttpClient) -> Visit:
+    """Serves an application at an address of the admin listener until the test ends, and gives a client of it."""
+
+    async def run(application: web.Application, address: str = "127.0.0.1:0") -> Visitor:
+        pair = self_signed(["localhost", "127.0.0.1"])
+        trust = ssl.create_default_context(cadata=pair.authority.decode())
+        served = admin_listener(application, address, tls.context(pair.certificate, pair.key))
+        connector = aiohttp.TCPConnector(ssl=trust)
+        return Visitor(await aiohttp_client(GuardedServer(served), connector=connector))
+
+    return run

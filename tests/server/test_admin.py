@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from tests.policies.migration.world import facts
 from tests.review.memory import MemoryCluster
-from tests.server.conftest import CountedServer, Visitor, visited
+from tests.server.conftest import CountedServer, Visit, Visitor
 from webhook.server import explain
 from webhook.server.admin import PAGE_PATH, admin_application
 from webhook.server.ops import METRICS_PATH, Rendering, metrics_application
@@ -26,15 +24,14 @@ def page() -> web.Application:
 
 
 @pytest.fixture
-async def admin(counted: CountedServer) -> AsyncIterator[Visitor]:
+async def admin(visit: Visit, counted: CountedServer) -> Visitor:
     """All parts, on a loopback address."""
     parts = {
         explain.PATH: explain.Explainer(MemoryCluster(facts()), counted, guarded=False).application(),
         METRICS_PATH: metrics_application(Rendering(CollectorRegistry()), None, counted),
         PAGE_PATH: page(),
     }
-    async with visited(admin_application(parts, counted, guarded=False)) as visitor:
-        yield visitor
+    return await visit(admin_application(parts, counted, guarded=False))
 
 
 @pytest.fixture
@@ -51,11 +48,11 @@ async def test_each_part_is_below_its_path(admin: Visitor) -> None:
     assert kinds == [(200, "application/json"), (400, "application/json"), (200, "text/plain"), (200, "text/plain")]
 
 
-async def test_the_root_leads_to_the_page(admin: Visitor, counted: CountedServer) -> None:
+async def test_the_root_leads_to_the_page(admin: Visitor, visit: Visit, counted: CountedServer) -> None:
     assert (await admin.get("/"))[0] == 302
     assert admin.headers["Location"] == PAGE_PATH
-    async with visited(admin_application({METRICS_PATH: page()}, counted, guarded=False)) as other:
-        assert (await other.get("/"))[0] == 404
+    other = await visit(admin_application({METRICS_PATH: page()}, counted, guarded=False))
+    assert (await other.get("/"))[0] == 404
 
 
 @pytest.mark.parametrize("path", ["/x", "/v1/explain", "/pages", "/metricsx", "/healthz", "/page/../metricsx"])

@@ -192,8 +192,9 @@ async def test_nodes_are_named_to_a_sender_with_an_api_servers_token_as_long_as_
     ]
     assert await names_nodes(token)
     (connection,) = server.server.open
-    assert time.monotonic() < connection.memo.until < time.monotonic() + 600
-    connection.memo = connection.memo._replace(until=time.monotonic())
+    assert connection.verified_token
+    assert time.monotonic() < connection.verified_token.until < time.monotonic() + 600
+    connection.verified_token = connection.verified_token._replace(until=time.monotonic())
     assert not await names_nodes(token), "expired since"
     stream[1].close()
 

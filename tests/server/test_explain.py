@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from tests.golden_files import Golden
 from tests.policies.migration.world import CLAIMED, facts, stored, vmi
 from tests.review.memory import MemoryCluster
-from tests.server.conftest import CountedServer, Visitor, visited
+from tests.server.conftest import CountedServer, Visit, Visitor
 from tests.waiting import break_off
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
@@ -73,17 +72,14 @@ Open = Callable[..., Awaitable[FacedExplain]]
 
 
 @pytest.fixture
-async def listening() -> AsyncIterator[Open]:
-    async with AsyncExitStack() as ends:
+async def listening(visit: Visit) -> AsyncIterator[Open]:
+    async def start(cluster: Cluster, address: str = "127.0.0.1:0") -> FacedExplain:
+        counted = CountedExplanations()
+        guarded = not is_loopback(address)
+        part = Explainer(cluster, counted, guarded=guarded).application()
+        return FacedExplain(await visit(admin_application({PATH: part}, counted, guarded=guarded), address), counted)
 
-        async def start(cluster: Cluster, address: str = "127.0.0.1:0") -> FacedExplain:
-            counted = CountedExplanations()
-            guarded = not is_loopback(address)
-            part = Explainer(cluster, counted, guarded=guarded).application()
-            application = admin_application({PATH: part}, counted, guarded=guarded)
-            return FacedExplain(await ends.enter_async_context(visited(application, address)), counted)
-
-        yield start
+    yield start
     await break_off()
 
 

@@ -9,18 +9,20 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp.test_utils import TestClient
+from pytest_aiohttp import AiohttpClient
 
-from tests.server.conftest import CountedServer
+from tests.server.conftest import CountedServer, GuardedServer, listening_on_loopback
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.images import PullScope
 from webhook.server.answers import RequestDenied
 from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender
-from webhook.server.listener import serving
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 DISK = "quay.io/disk:40"
+
+Client = TestClient[Any, Any]
 
 
 class Known:
@@ -148,25 +150,29 @@ class TestPrioritize:
         assert [scope for _, _, scope in world.known.asked] == [PullScope("shop", expected)]
 
 
+async def client_of(world: ExtenderWorld, aiohttp_client: AiohttpClient) -> Client:
+    return await aiohttp_client(GuardedServer(listening_on_loopback(world.extender.listener())))
+
+
 @pytest.fixture
-async def served(world: ExtenderWorld) -> AsyncIterator[str]:
-    async with serving(world.extender.listener(), "127.0.0.1:0", None, "layers.listen", 1.0) as address:
-        yield f"http://{address}{PATH}"
+async def client(world: ExtenderWorld, aiohttp_client: AiohttpClient) -> Client:
+    return await client_of(world, aiohttp_client)
 
 
-async def answered(url: str, data: Any, method: str = "POST", **headers: str) -> tuple[int, str]:
-    async with ClientSession() as session, session.request(method, url, data=data, headers=headers) as response:
+async def answered(
+    client: Client, data: Any, path: str = PATH, method: str = "POST", **headers: str
+) -> tuple[int, str]:
+    async with client.request(method, path, data=data, headers=headers) as response:
         return response.status, await response.text()
 
 
 class TestHttp:
     @pytest.mark.parametrize("others", [(), [f"{number:04}-{'x' * 200}" for number in range(5000)]], ids=["", "many"])
-    async def test_kube_scheduler_is_answered(self, served: str, others: list[str]) -> None:
-        async with ClientSession() as session:
-            for _ in range(3):
-                async with session.post(served, data=body(nodes=[*others, "a", "b"])) as response:
-                    assert (response.status, response.content_type) == (200, "application/json")
-                    assert await response.json() == [{"Host": "a", "Score": 3}]
+    async def test_kube_scheduler_is_answered(self, client: Client, others: list[str]) -> None:
+        for _ in range(3):
+            async with client.post(PATH, data=body(nodes=[*others, "a", "b"])) as response:
+                assert (response.status, response.content_type) == (200, "application/json")
+                assert await response.json() == [{"Host": "a", "Score": 3}]
 
     @pytest.mark.parametrize(
         ("method", "path", "data", "status"),
@@ -177,37 +183,38 @@ class TestHttp:
         ],
     )
     async def test_other_requests_are_told_what_to_do(
-        self, served: str, world: ExtenderWorld, method: str, path: str, data: bytes, status: int
+        self, client: Client, world: ExtenderWorld, method: str, path: str, data: bytes, status: int
     ) -> None:
-        got, text = await answered(served.removesuffix(PATH) + path, io.BytesIO(data), method)
+        got, text = await answered(client, io.BytesIO(data), path, method)
         assert got == status
         assert text.endswith("\n")
         assert world.extender.results["rejected"] == 1
 
     async def test_bodies_without_an_end_encoded_or_late_are_not_taken(
-        self, served: str, monkeypatch: pytest.MonkeyPatch
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def pour() -> AsyncIterator[bytes]:
             for _ in range(MAX_BODY_BYTES // 65_536 + 2):
                 yield b" " * 65_536
 
-        assert (await answered(served, pour()))[0] == 413
-        assert (await answered(served, b"x", **{"Content-Encoding": "gzip"}))[0] == 415
+        assert (await answered(client, pour()))[0] == 413
+        assert (await answered(client, b"x", **{"Content-Encoding": "gzip"}))[0] == 415
         monkeypatch.setattr("webhook.server.extender.PATIENCE_SECONDS", 0.05)
-        host, _, port = served.removeprefix("http://").partition("/")[0].partition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
+        url = client.make_url(PATH)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
         writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert (await reader.readline()).split()[1] == b"408"
         writer.close()
 
-    async def test_a_bug_is_an_error_that_kube_scheduler_passes_over(self, served: str, world: ExtenderWorld) -> None:
+    async def test_a_bug_is_an_error_that_kube_scheduler_passes_over(
+        self, client: Client, world: ExtenderWorld
+    ) -> None:
         world.known.error = KeyError("bug")
-        status, text = await answered(served, body())
+        status, text = await answered(client, body())
         assert (status, "bug" in text, len(world.counted.crashes)) == (500, False, 1)
 
 
-async def test_without_a_certificate_nobody_is_answered() -> None:
+async def test_without_a_certificate_nobody_is_answered(aiohttp_client: AiohttpClient) -> None:
     world = ExtenderWorld(clients=["system:kube-scheduler"])
-    async with serving(world.extender.listener(), "127.0.0.1:0", None, "layers.listen", 1.0) as address:
-        assert (await answered(f"http://{address}{PATH}", body()))[0] == 403
+    assert (await answered(await client_of(world, aiohttp_client), body()))[0] == 403
     assert world.known.asked == []

@@ -1,8 +1,12 @@
-"""What goes on to aiohttp: heads one at a time, bodies as far as they are wanted, and nothing behind a bad head."""
+"""What goes on to aiohttp: heads one at a time, bodies as far as they are wanted, and nothing behind a bad head.
+
+Clients are sockets, since no client of aiohttp sends such bytes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
@@ -17,10 +21,10 @@ from hypothesis import strategies as st
 from tests.server.raw_requests import BODY, head
 from tests.waiting import PATIENCE, until
 from webhook.server import bodies, guard
-from webhook.server.answers import TrafficObserver, errors_to_answers, response, through_guard
+from webhook.server.answers import TrafficObserver, errors_to_answers, response
 from webhook.server.app import LIMITS
 from webhook.server.bodies import EVERYDAY_BYTES, PREFIX_BYTES, RequestBody
-from webhook.server.guard import MAX_HEAD_BYTES, Guard, Limits, guard_of
+from webhook.server.guard import MAX_HEAD_BYTES, ConnectionLimiter, Guard, Limits, guard_of
 from webhook.server.listener import Listener, serving, split_address
 
 PATH = "/echo"
@@ -38,9 +42,7 @@ class Served:
         self.release.set()
         self.bodies: list[bytes] = []
         self.begun = 0
-        application = web.Application(
-            middlewares=[through_guard, errors_to_answers(TrafficObserver(), "ask for /echo")]
-        )
+        application = web.Application(middlewares=[errors_to_answers(TrafficObserver(), "ask for /echo")])
         application.router.add_route("*", PATH, self._echo)
         application.router.add_route("*", "/unread", self._unread)
         application.router.add_route("*", "/large", self._large)
@@ -280,6 +282,18 @@ async def test_a_body_that_is_expected_is_asked_for(served: Served) -> None:
         assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
 
 
+@pytest.mark.parametrize("path", [PATH, "/nothing"])
+async def test_an_expectation_that_nobody_knows_is_denied_and_costs_nothing(served: Served, path: str) -> None:
+    alone = head(0, path, "Expect: nonsense\r\n")
+    answers = await served.everything(alone + alone + LAST)
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"417", b"417", b"200"]
+    assert b"aiohttp" not in answers
+
+    unread = await served.everything(head(len(BODY), path, "Expect: nonsense\r\n") + BODY + LAST)
+    assert (unread.count(b"HTTP/1.1 "), b"Connection: close" in unread) == (1, True)
+    assert len(served.bodies) == 1
+
+
 async def test_a_large_body_waits_for_room_in_the_kernels_buffers(served: Served) -> None:
     size = 2 * 1024 * 1024
     taken = served.listener.limits.room_bytes // 2
@@ -368,3 +382,14 @@ async def test_the_end_of_a_server_waits_until_answers_are_written() -> None:
         await asyncio.sleep(0.1)
         assert len((await asyncio.wait_for(reader.read(), PATIENCE)).partition(b"\r\n\r\n")[2]) == LARGE
     await ending
+
+
+async def test_an_ipv6_network_of_64_bits_is_one_client() -> None:
+    """One machine has as many addresses of its network as it likes."""
+    limiter = ConnectionLimiter(per_client=2, total=100)
+    listener = Listener(web.Application(), Limits())
+    network = [Guard(listener, f"2001:db8::{number:x}") for number in range(5)]
+    others = [Guard(listener, address) for address in ("2001:db8:0:1::1", "10.0.0.1", "10.0.0.2", "fe80::1%eth0")]
+    for each in (*others, *network):
+        limiter.add(each)
+    assert limiter.connections() == [*others, *network[-2:]]

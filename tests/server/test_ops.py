@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import builders
 from tests.builders import known, launcher_pod, review, vmi
 from tests.review.memory import MemoryCluster
-from tests.server.conftest import SlowCluster, visited
+from tests.server.conftest import SlowCluster, Visit
 from tests.waiting import other_turns, until
 from webhook.admission.audit import NoAudit
 from webhook.admission.wire import UserInfo
@@ -59,11 +59,6 @@ def ops_app(counted: Metrics, waiting_for: Callable[[], tuple[str, ...]] = tuple
     return Health(waiting_for, Rendering(counted.registry), counted).application()
 
 
-async def scrape(ops: web.Application, path: str, method: str = "GET") -> tuple[int, str]:
-    async with visited(ops) as visitor:
-        return await visitor.get(path, method)
-
-
 Series = tuple[str, frozenset[tuple[str, str]]]
 
 
@@ -79,13 +74,13 @@ def values(text: str) -> dict[Series, float]:
     }
 
 
-async def test_requests_and_decisions_are_counted(counted: Metrics) -> None:
+async def test_requests_and_decisions_are_counted(visit: Visit, counted: Metrics) -> None:
     reviewer = Reviewer(MemoryCluster(known(vmi())), builders.settings, NoAudit(), counted)
     for dry_run in (False, False, True):
         await reviewer.review(BY_PATH[PODS], msgspec.json.encode(review(launcher_pod(), dryRun=dry_run)), 1e9)
     counted.on_served(PODS, 200, 0.0007)
 
-    _, text = await scrape(ops_app(counted), "/metrics")
+    _, text = await (await visit(ops_app(counted))).get("/metrics")
     seen = values(text)
 
     labels = {"policy": "scheduling", "resource": "pods", "mode": "enforce", "decision": "patched"}
@@ -95,7 +90,7 @@ async def test_requests_and_decisions_are_counted(counted: Metrics) -> None:
     assert [seen[metric("latency_seconds_bucket", webhook=PODS, le=le)] for le in ("0.0005", "0.001")] == [0, 1]
 
 
-async def test_no_label_is_unbounded(counted: Metrics) -> None:
+async def test_no_label_is_unbounded(visit: Visit, counted: Metrics) -> None:
     """Whatever names arrive, no new series appear."""
     reviewer = Reviewer(MemoryCluster(known(None)), builders.settings, NoAudit(), counted)
     for number in range(20):
@@ -103,7 +98,7 @@ async def test_no_label_is_unbounded(counted: Metrics) -> None:
         pod["metadata"]["labels"] = {}
         pod["metadata"]["generateName"] = f"pod-{number}-"
         await reviewer.review(BY_PATH[PODS], msgspec.json.encode(review(pod, user=f"user-{number}")), 1e9)
-    _, text = await scrape(ops_app(counted), "/metrics")
+    _, text = await (await visit(ops_app(counted))).get("/metrics")
     series = [labels for name, labels in values(text) if name == "kubevirt_webhook_decisions_total"]
     assert len(series) == 1
     assert "user-1" not in text
@@ -127,14 +122,16 @@ def test_bugs_are_counted_and_logged() -> None:
 
 
 @pytest.mark.parametrize(("missing", "status"), [((), 200), (("namespaces: 403", "scheduler kubevirt"), 503)])
-async def test_readiness_says_what_it_waits_for(counted: Metrics, missing: tuple[str, ...], status: int) -> None:
-    ops = ops_app(counted, lambda: missing)
-    code, text = await scrape(ops, "/readyz")
+async def test_readiness_says_what_it_waits_for(
+    visit: Visit, counted: Metrics, missing: tuple[str, ...], status: int
+) -> None:
+    ops = await visit(ops_app(counted, lambda: missing))
+    code, text = await ops.get("/readyz")
     assert (code, all(f"waiting for {item}\n" in text for item in missing)) == (status, True)
-    assert await scrape(ops, "/healthz") == (200, "ok\n"), "alive while not ready"
+    assert await ops.get("/healthz") == (200, "ok\n"), "alive while not ready"
 
 
-async def test_state_is_read_at_the_scrape(counted: Metrics) -> None:
+async def test_state_is_read_at_the_scrape(visit: Visit, counted: Metrics) -> None:
     now = {"kubevirt": 1.0}
     found: dict[tuple[str, ...], float] = {("scheduling", "pods"): 2.0}
     state = MetricsState(
@@ -148,7 +145,7 @@ async def test_state_is_read_at_the_scrape(counted: Metrics) -> None:
     counted.registry.register(state)
     now["kubevirt"] = 0.0
 
-    _, text = await scrape(ops_app(counted), "/metrics")
+    _, text = await (await visit(ops_app(counted))).get("/metrics")
 
     expected = {
         metric("scheduler_available", scheduler="kubevirt"): 0,
@@ -276,11 +273,11 @@ def test_every_listener_but_for_those_of_the_cluster_ends_connections_after_a_mi
     assert Limits().abort_seconds <= 60
 
 
-async def test_where_metrics_are_served_elsewhere(counted: Metrics) -> None:
-    ops = Health(tuple, None, counted).application()
-    status, text = await scrape(ops, "/metrics")
+async def test_where_metrics_are_served_elsewhere(visit: Visit, counted: Metrics) -> None:
+    ops = await visit(Health(tuple, None, counted).application())
+    status, text = await ops.get("/metrics")
     assert (status, "ask for /healthz, /readyz\n" in text) == (404, True)
-    assert (await scrape(ops, "/healthz", "POST"))[0] == 405
+    assert (await ops.get("/healthz", "POST"))[0] == 405
 
 
 PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["system:serviceaccounts"], {"k": ["v"]})
@@ -288,21 +285,23 @@ MAY = AccessKey.of_path(PROMETHEUS, "get", "/metrics")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "127.0.0.1:0"])
-async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(counted: Metrics, address: str) -> None:
+async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(
+    visit: Visit, counted: Metrics, address: str
+) -> None:
     """What becomes of tokens at every listener is shown below."""
     cluster = MemoryCluster({TokenKey("GOOD"): PROMETHEUS, MAY: True, TokenKey("BAD"): None}, peeked=set())
     guarded = address != "127.0.0.1:0"
     token_checks = Authorizer(cluster, METRICS_PATH) if guarded else None
     part = metrics_application(Rendering(counted.registry), token_checks, counted)
     application = admin_application({METRICS_PATH: part}, counted, guarded=guarded)
-    async with visited(application, address) as visitor:
-        assert visitor.url.startswith("https://" if guarded else "http://127.0.0.1:")
-        for path, method, status in (("/", "GET", 404), ("/healthz", "GET", 404), ("/metrics", "POST", 405)):
-            assert (await visitor.get(path, method, "GOOD"))[0] == status
-        for token in ("", "BAD"):
-            assert (await visitor.get("/metrics", token=token))[0] == (401 if guarded else 200)
-        status, text = await visitor.get("/metrics", token="GOOD")
-        assert (status, (await visitor.get("/metrics", "HEAD", "GOOD"))[0]) == (200, 200)
+    visitor = await visit(application, address)
+    assert visitor.url.startswith("https://" if guarded else "http://127.0.0.1:")
+    for path, method, status in (("/", "GET", 404), ("/healthz", "GET", 404), ("/metrics", "POST", 405)):
+        assert (await visitor.get(path, method, "GOOD"))[0] == status
+    for token in ("", "BAD"):
+        assert (await visitor.get("/metrics", token=token))[0] == (401 if guarded else 200)
+    status, text = await visitor.get("/metrics", token="GOOD")
+    assert (status, (await visitor.get("/metrics", "HEAD", "GOOD"))[0]) == (200, 200)
 
     assert "kubevirt_webhook_requests_total" in text
     assert cluster.reads == ([TokenKey("BAD"), TokenKey("GOOD"), MAY] if guarded else [])

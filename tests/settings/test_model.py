@@ -274,6 +274,9 @@ NO_HEALTH_CHECKS = ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "
             {"admin": {"listen": "a:1", "explain": False, "page": False}},
             *("nothing-to-serve", "admin.metrics"),
         ),
+        # Metrics would stay where they are.
+        ({"admin": {"metrics": True}}, "counterpart-missing", "admin.metrics"),
+        ({"admin": {"listen": "x", "metrics": True}}, "syntax", "admin.listen"),
         # A client without a certificate has the empty name.
         *(
             ({section: {"clientCaFile": "/x", "clientNames": ["a", ""]}}, "syntax", f"{section}.clientNames.1")

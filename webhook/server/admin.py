@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from webhook.server.answers import TrafficObserver, errors_to_answers, response, text, through_guard
+from webhook.server.answers import TrafficObserver, errors_to_answers, response, text
 from webhook.server.authorizer import limited
 
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -30,7 +30,7 @@ def admin_application(
         guarded: clients need a bearer token; False: any client may ask whose ``Host`` is a loopback address.
     """
     errors = errors_to_answers(traffic, f"ask for {', '.join(sorted(parts))}", _as_text, path="the admin listener")
-    application = web.Application(middlewares=[through_guard, errors])
+    application = web.Application(middlewares=[errors])
     for path, part in parts.items():
         application.add_subapp(path, part)
     limit = limited(names_host=not guarded)

@@ -20,9 +20,9 @@ Render: TypeAlias = Callable[[int, str, Mapping[str, str]], Awaitable[web.Respon
 JSON: Final = "application/json"
 # Of an answer that goes nowhere, as other servers number it.
 CLIENT_GONE: Final = 499
-# Which versions of what answer is nobody's business.
 _NO_HEADERS: Final[Mapping[str, str]] = {}
-_SERVER: Final = {"Server": "kubevirt-webhook"}
+# Which versions of what answer is nobody's business.
+_SERVER: Final = "kubevirt-webhook"
 
 
 class RequestDenied(Exception):  # noqa: N818 - an answer
@@ -100,7 +100,7 @@ def response(
     status: int, body: bytes, content_type: str = JSON, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """An answer; ``content_type`` may have parameters."""
-    return web.Response(status=status, body=body, headers={**_SERVER, "Content-Type": content_type, **(headers or {})})
+    return web.Response(status=status, body=body, headers={"Content-Type": content_type, **(headers or {})})
 
 
 def text(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -127,6 +127,20 @@ async def through_guard(request: web.Request, handler: Handler) -> web.StreamRes
     if is_last:
         answer.force_close()
     return answer
+
+
+async def name_server(request: web.Request, answer: web.StreamResponse) -> None:
+    """A signal of aiohttp, before an answer is written: says which server it is.
+
+    An ``Expect`` that it doesn't know, aiohttp denies before any middleware; the guard learns of that request here.
+    """
+    answer.headers["Server"] = _SERVER
+    if isinstance(answer, web.HTTPExpectationFailed):
+        guard = guard_of(request)
+        guard.begin(request)
+        if guard.end():
+            answer.headers["Connection"] = "close"
+            answer.force_close()
 
 
 def errors_to_answers(traffic: TrafficObserver, hint: str, render: Render = as_text, *, path: str = "") -> Middleware:

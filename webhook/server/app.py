@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping
 from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
@@ -23,13 +23,12 @@ from webhook.server.answers import (
     errors_to_answers,
     response,
     text,
-    through_guard,
 )
 from webhook.server.bodies import EVERYDAY_BYTES, RequestBody
 from webhook.server.fair_queue import FairQueue, namespace_of
 from webhook.server.guard import Guard, Limits, guard_of
 from webhook.server.listener import Listener
-from webhook.server.senders import SenderVerifier
+from webhook.server.senders import SenderVerifier, VerifiedToken
 from webhook.text import parse_duration
 
 # A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
@@ -64,14 +63,6 @@ PATIENCE: Final = 0.8
 # late would be an error, and so what the entry's failurePolicy says.
 LARGE_PATIENCE: Final = 0.5
 _HINT: Final = "`kubevirt-webhook manifests webhooks` prints all endpoints"
-
-
-class _VerifiedToken(NamedTuple):
-    """What was found out about the token of a connection's last request."""
-
-    authorization: str
-    path: str
-    until: float
 
 
 class ReviewApp:
@@ -109,7 +100,7 @@ class ReviewApp:
         self._clients: Final = clients
         self.senders: SenderVerifier | None = None
         application = web.Application(
-            middlewares=[through_guard, self._count, errors_to_answers(traffic, _HINT), *middlewares],
+            middlewares=[self._count, errors_to_answers(traffic, _HINT), *middlewares],
         )
         for endpoint in endpoints.values():
             application.router.add_post(endpoint.path, partial(self._review, endpoint))
@@ -159,10 +150,11 @@ class ReviewApp:
             OverloadError: it has not in time.
         """
         loop = asyncio.get_running_loop()
+        timeout = timeout_of(request.query.get("timeout", ""))
         # The time began with the request's head.
         start = loop.time() - (time.monotonic() - guard_of(request).started)
-        until = start + patience_of(request.query_string, is_large=body.is_large)
-        deadline = start + timeout_of(request.query_string) * MARGIN
+        until = start + patience_of(timeout, is_large=body.is_large)
+        deadline = start + timeout * MARGIN
         data = await body.read(until)
         key = self._key(data)
         is_large = len(data) > EVERYDAY_BYTES
@@ -209,13 +201,13 @@ class ReviewApp:
         authorization = request.headers.get(hdrs.AUTHORIZATION, "")
         if not authorization or self.senders is None:
             return False
-        known = guard.memo
-        if not (isinstance(known, _VerifiedToken) and known[:2] == (authorization, endpoint.path)):
+        known = guard.verified_token
+        if known is None or known[:2] != (authorization, endpoint.path):
             until = self.senders.verify(authorization, endpoint.path, endpoint.group)
-            known = _VerifiedToken(authorization, endpoint.path, until or 0.0)
             # None: its key is not known yet; the next request's token may be verified.
-            guard.memo = None if until is None else known
-        return guard.started < known.until
+            known = None if until is None else VerifiedToken(authorization, endpoint.path, until)
+            guard.verified_token = known
+        return known is not None and guard.started < known.until
 
     def _key(self, body: bytes) -> str:
         """Whose seat a review takes: namespaces that do not exist share theirs, since any client can invent names."""
@@ -231,17 +223,14 @@ def _check_head(request: web.Request) -> None:
         raise RequestDenied(415, "the body is encoded; send JSON as it is")
 
 
-def patience_of(query: str, *, is_large: bool) -> float:
+def patience_of(timeout: float, *, is_large: bool) -> float:
     """The part of the timeout that a review may wait for its body and its seat, however long the client waits."""
-    return min(timeout_of(query), DEFAULT_TIMEOUT) * MARGIN * (LARGE_PATIENCE if is_large else PATIENCE)
+    return min(timeout, DEFAULT_TIMEOUT) * MARGIN * (LARGE_PATIENCE if is_large else PATIENCE)
 
 
 @lru_cache(maxsize=64)
-def timeout_of(query: str) -> float:
-    """Seconds in ``timeout=`` of a query string, a Go duration as the API server sends it; else `DEFAULT_TIMEOUT`."""
-    for part in query.split("&"):
-        name, _, value = part.partition("=")
-        if name == "timeout" and (seconds := parse_duration(value)) is not None:
-            # The API server allows a webhook 30 s at most.
-            return min(seconds, 30.0) if seconds > 0 else DEFAULT_TIMEOUT
-    return DEFAULT_TIMEOUT
+def timeout_of(text: str) -> float:
+    """Seconds of a request's ``timeout``, a Go duration as the API server sends it; else `DEFAULT_TIMEOUT`."""
+    seconds = parse_duration(text)
+    # The API server allows a webhook 30 s at most.
+    return min(seconds, 30.0) if seconds and seconds > 0 else DEFAULT_TIMEOUT

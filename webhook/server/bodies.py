@@ -29,13 +29,10 @@ class RequestBody:
     Args:
         request: the request.
         guard: of its connection; its listener's limits hold.
-
-    Attributes:
-        length: bytes as the head says; None: it comes in chunks, and has no length beforehand.
     """
 
     def __init__(self, request: web.BaseRequest, guard: Guard) -> None:
-        self.length: Final = None if "Transfer-Encoding" in request.headers else request.content_length or 0
+        self._length: Final = guard.length
         self._content: Final = request.content
         self._guard: Final = guard
         self._most: Final = guard.listener.limits.body_bytes
@@ -55,7 +52,7 @@ class RequestBody:
     @property
     def is_large(self) -> bool:
         """Whether it may be larger than everyday ones."""
-        return self.length is None or self.length > EVERYDAY_BYTES
+        return self._length is None or self._length > EVERYDAY_BYTES
 
     @property
     def prefix(self) -> bytes:
@@ -77,21 +74,21 @@ class RequestBody:
         began = asyncio.get_running_loop().time()
         if not self.is_large:
             # In nearly all requests it came with the head.
-            self._guard.allow(self.length or 0)
+            self._guard.allow(self._length or 0)
             await self._take(self._most, until, began)
             return self._whole()
         # As much as an answer without the rest takes; the framing of tiny chunks takes several times that.
-        self._guard.allow(8 * PREFIX_BYTES if self.length is None else PREFIX_BYTES)
+        self._guard.allow(8 * PREFIX_BYTES if self._length is None else PREFIX_BYTES)
         await self._take(PREFIX_BYTES, until, began)
         if self._content.at_eof():
             return self._whole()
-        if (self.length or 0) > self._most:
+        if (self._length or 0) > self._most:
             raise OverloadError(Overload.TOO_LARGE)
-        room = self._most if self.length is None else self.length
+        room = self._most if self._length is None else self._length
         if not await self._guard.listener.room.take(self._guard.client, until, room):
             raise OverloadError(Overload.NO_ROOM)
         self._room = room
-        rest = 2 * self._most if self.length is None else self.length - PREFIX_BYTES
+        rest = 2 * self._most if self._length is None else self._length - PREFIX_BYTES
         self._guard.allow(rest, counted=False)
         await self._take(self._most, until, asyncio.get_running_loop().time())
         return self._whole()

@@ -29,7 +29,6 @@ from webhook.server.answers import (
     errors_to_answers,
     response,
     text,
-    through_guard,
 )
 from webhook.server.bodies import RequestBody
 from webhook.server.guard import PATIENCE_SECONDS, Limits, guard_of
@@ -83,7 +82,7 @@ class Extender:
     def listener(self) -> Listener:
         """The listener; make it inside the running loop."""
         errors = errors_to_answers(self.traffic, _HINT, self._reject, path=PATH)
-        application = web.Application(middlewares=[through_guard, errors, self._check])
+        application = web.Application(middlewares=[errors, self._check])
         application.router.add_post(PATH, self._prioritize)
         return Listener(application, LIMITS)
 

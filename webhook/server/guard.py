@@ -19,6 +19,7 @@ A handler finds its guard by `guard_of`.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import random
 import time
 from collections import Counter
@@ -32,6 +33,7 @@ from webhook.server.tls import client_name
 
 if TYPE_CHECKING:
     from webhook.server.listener import Listener
+    from webhook.server.senders import VerifiedToken
 
 # What ends a head.
 _END: Final = b"\r\n\r\n"
@@ -101,25 +103,28 @@ class Guard(asyncio.BufferedProtocol):
 
     Args:
         listener: the listener that accepted it.
-        client: the client's IP address.
+        address: the client's IP address.
 
     Attributes:
+        client: who it counts for, as `client_of` has it.
         opening: makes the connection, by a handshake where there is TLS; None: it is made.
         transport: None: before the handshake's end, and after the connection's.
         phase: where it is in its present request.
         started: when the head of the present request was whole, on the clock of `time.monotonic`.
         closes_at: an answer after this time is the connection's last one, on the same clock.
         kept: bytes that count for it, of heads and of everyday bodies.
+        length: of the present request's body, as its head says; None: it comes in chunks, and has none beforehand.
         client_name: the common name in the client's verified certificate; empty: it has none.
         evicted: the present request lost its bytes because there are too many.
         scope: ends the work of the handler early where there are more bytes than memory; a handler enters it if it can
             answer then. Without one, the connection ends.
-        memo: what an application remembers of the connection.
+        settled_at: when its latest question about health is answered, on the running loop's clock.
+        verified_token: what was found out about the token of its latest request.
     """
 
-    def __init__(self, listener: Listener, client: str) -> None:
+    def __init__(self, listener: Listener, address: str) -> None:
         self.listener: Final = listener
-        self.client: Final = client
+        self.client: Final = client_of(address)
         self.opening: asyncio.Task[Any] | None = None
         self.transport: asyncio.Transport | None = None
         self.phase = Phase.IDLE
@@ -127,10 +132,12 @@ class Guard(asyncio.BufferedProtocol):
         lifetime = listener.lifetime_seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
         self.closes_at = time.monotonic() + lifetime
         self.kept = 0
+        self.length: int | None = 0
         self.client_name = ""
         self.evicted = False
         self.scope: asyncio.Timeout | None = None
-        self.memo: Any = None
+        self.settled_at = float("-inf")
+        self.verified_token: VerifiedToken | None = None
         self._http: web.RequestHandler | None = None
         # What came, and is not passed on.
         self._held = bytearray()
@@ -219,9 +226,9 @@ class Guard(asyncio.BufferedProtocol):
         self._has_begun = True
         self._head_until = float("inf")
         is_chunked = "Transfer-Encoding" in request.headers
-        self._missing = None if is_chunked else request.content_length or 0
+        self.length = self._missing = None if is_chunked else request.content_length or 0
         self._is_last = is_chunked or "Upgrade" in request.headers or request.method == "CONNECT"
-        self.listener.answering[self] = asyncio.current_task()
+        self.listener.answering.add(asyncio.current_task())
 
     def allow(self, count: int, *, counted: bool = True) -> None:
         """Let so many more bytes of the body go on to aiohttp.
@@ -245,7 +252,7 @@ class Guard(asyncio.BufferedProtocol):
         self._has_begun = False
         self._counts_body = True
         self._release()
-        self.listener.answering.pop(self, None)
+        self.listener.answering.discard(asyncio.current_task())
         now = time.monotonic()
         is_last = self._is_last or self.evicted or self._missing != 0 or now >= self.closes_at
         if not is_last and self.transport:
@@ -386,8 +393,15 @@ def guard_of(request: web.BaseRequest) -> Guard:
     return guard
 
 
+def client_of(address: str) -> str:
+    """Who an IP address counts for: itself, or the 64 bits of an IPv6 one whose rest a machine chooses as it likes."""
+    if ":" not in address:
+        return address
+    return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
+
+
 class Client(msgspec.Struct):
-    """One address, and a leaky bucket of its requests that cost something.
+    """One client, and a leaky bucket of its requests that cost something.
 
     Attributes:
         burst: requests that need not wait.

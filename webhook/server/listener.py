@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from webhook.errors import InputError
+from webhook.server.answers import name_server, through_guard
 from webhook.server.fair_queue import FairQueue
 from webhook.server.guard import (
     CHECK_SECONDS,
@@ -55,7 +56,7 @@ class Listener:
     packet on, and with ``create_server`` nobody knows whose they are before the handshake is over.
 
     Args:
-        application: answers its requests.
+        application: answers its requests; it gets the middleware and the signal that a guard needs.
         limits: what it takes.
 
     Attributes:
@@ -65,19 +66,20 @@ class Listener:
         room: the room for larger ones, shared by clients.
         received: what comes on any connection, until it is held. With a buffer of each read's own, uvloop 0.23 asks the
             kernel for 256 KiB each time.
-        answering: the connections whose handlers are at work, also where the client has gone, and their tasks.
+        answering: the handlers that are at work, also where the client has gone.
         address: ``HOST:PORT`` once it listens.
     """
 
     def __init__(self, application: web.Application, limits: Limits) -> None:
-        self.application: Final = application
+        application.middlewares.insert(0, through_guard)
+        application.on_response_prepare.append(name_server)
         self.limits: Final = limits
         self.lifetime_seconds = limits.lifetime_seconds
         self.received: Final = memoryview(bytearray(_RECEIVED_BYTES))
         self.kept = 0
         self.room: Final = FairQueue(limits.room_bytes)
         self.limiter: Final = ConnectionLimiter(limits.per_client, limits.connections)
-        self.answering: Final[dict[Guard, asyncio.Task[Any] | None]] = {}
+        self.answering: Final[set[asyncio.Task[Any] | None]] = set()
         self.address = ""
         self._runner: Final = web.AppRunner(
             application,
@@ -174,11 +176,9 @@ class Listener:
         deadline = time.monotonic() + seconds
         while self._is_busy() and time.monotonic() < deadline:  # noqa: ASYNC110 - an event would be one for each request
             await asyncio.sleep(0.02)
-        # Those in their handshake, too, and handlers whose clients have gone: nothing else would end them.
+        # Those in their handshake, too; aiohttp cancels handlers whose clients have gone.
         left = self.limiter.connections()
-        ending = [guard.opening for guard in left if guard.opening] + [task for task in self.answering.values() if task]
-        for task in ending:
-            task.cancel()
+        ending = [guard.opening for guard in left if guard.opening] + [task for task in self.answering if task]
         for guard in left:
             guard.abort()
         if ending:

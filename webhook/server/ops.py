@@ -30,7 +30,6 @@ from webhook.server.answers import (
     errors_to_answers,
     response,
     text,
-    through_guard,
 )
 from webhook.server.authorizer import Authorizer, limited, token_of
 from webhook.server.guard import guard_of
@@ -259,7 +258,7 @@ class Health:
         paths = ("/healthz", "/readyz", *((METRICS_PATH,) if self._rendering else ()))
         errors = errors_to_answers(self._traffic, f"ask for {', '.join(paths)}")
         limit = limited(("/healthz", "/readyz"), names_host=False)
-        application = web.Application(middlewares=[through_guard, errors, self._settle, limit])
+        application = web.Application(middlewares=[errors, self._settle, limit])
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
         if self._rendering:
@@ -270,9 +269,8 @@ class Health:
     async def _settle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Let a connection that asks again and again wait a little each time; its first request is answered at once."""
         guard, now = guard_of(request), asyncio.get_running_loop().time()
-        settled = guard.memo if isinstance(guard.memo, float) else float("-inf")
-        delay = max(0.0, settled + SETTLE_SECONDS - now)
-        guard.memo = now + delay
+        delay = max(0.0, guard.settled_at + SETTLE_SECONDS - now)
+        guard.settled_at = now + delay
         if delay:
             await asyncio.sleep(delay)
         return await handler(request)

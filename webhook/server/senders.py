@@ -13,7 +13,7 @@ import time
 from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -67,6 +67,20 @@ class _Claims(msgspec.Struct):
     exp: float
     nbf: float = 0.0
     private: _PrivateClaims = msgspec.field(name="kubernetes.io", default_factory=_PrivateClaims)
+
+
+class VerifiedToken(NamedTuple):
+    """What was found out about a token.
+
+    Attributes:
+        authorization: the header that it came in.
+        path: of the endpoint that it was sent to.
+        until: until when it proves that an API server sent it, on the clock of `time.monotonic`.
+    """
+
+    authorization: str
+    path: str
+    until: float
 
 
 class _KeySet(msgspec.Struct):

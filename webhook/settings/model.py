@@ -861,6 +861,9 @@ class AdminSettings(Section):
         if info.data.get("listen") and not (metrics or info.data.get("explain", True) or info.data.get("page", True)):
             what = "admin.listen requires admin.explain, admin.page or admin.metrics"
             raise mistake("nothing-to-serve", what, "set one of them, or remove admin.listen")
+        if metrics and info.data.get("listen") == "":
+            what = "admin.metrics has no effect without admin.listen"
+            raise mistake("counterpart-missing", what, "set admin.listen, or leave metrics to server.opsListen")
         return metrics
 
     @property

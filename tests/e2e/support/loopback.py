@@ -19,7 +19,8 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 class LoopbackServer:
     """One that listens at ``address`` for as long as its context lasts, with TLS where there is a key and certificate.
 
-    A client that has left before its answer is no error.
+    A client that has left before its answer is no error. It has threads of its own: these tests have no loop, on which
+    pytest-aiohttp's servers answer.
     """
 
     def __init__(self, answer: Answer, pem: Path | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 import trustme
 from aiohttp import web
-from aiohttp.test_utils import RawTestServer
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from pytest_aiohttp import AiohttpRawServer
 
 from tests.certs.test_handshake import signed
-from tests.cluster.fake_apiserver import FakeApiServer, running, tls_of
+from tests.cluster.fake_apiserver import ApiServers, FakeApiServer, tls_of
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import ODD_FILES
 from tests.k8s.client.test_kubeconfig import config, write
@@ -43,12 +43,12 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-async def server(account: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
+async def server(apiservers: ApiServers, account: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApiServer:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(account / "ca.crt")
-    async with running(FakeApiServer(), tls_of(authority)) as server:
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
-        yield server
+    server = await apiservers.start(tls=tls_of(authority))
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
+    return server
 
 
 async def test_over_tls_with_our_service_account(
@@ -73,7 +73,9 @@ async def test_over_tls_with_our_service_account(
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_followed_by_nobody(status: int, tmp_path: Path) -> None:
+async def test_a_redirect_is_followed_by_nobody(
+    status: int, tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
     """Neither a write nor the impersonated user reaches another host, and none is taken for done."""
     reached = []
 
@@ -84,15 +86,12 @@ async def test_a_redirect_is_followed_by_nobody(status: int, tmp_path: Path) -> 
     async def redirect(_: web.BaseRequest) -> web.Response:
         return web.Response(status=status, headers={"Location": f"http://127.0.0.1:{other.port}/stolen"})
 
-    async with (
-        RawTestServer(elsewhere) as other,
-        RawTestServer(redirect) as server,
-    ):
-        transport = await connect(write(tmp_path, config(cluster={"server": f"http://127.0.0.1:{server.port}"})))
-        for method in ("GET", "POST"):
-            with pytest.raises(ApiConnectionError, match="a redirect, which is not followed"):
-                await transport.request(method, "/api/v1/namespaces", body={})
-        await transport.close()
+    other, server = await aiohttp_raw_server(elsewhere), await aiohttp_raw_server(redirect)
+    transport = await connect(write(tmp_path, config(cluster={"server": f"http://127.0.0.1:{server.port}"})))
+    for method in ("GET", "POST"):
+        with pytest.raises(ApiConnectionError, match="a redirect, which is not followed"):
+            await transport.request(method, "/api/v1/namespaces", body={})
+    await transport.close()
     assert reached == []
 
 
@@ -263,7 +262,7 @@ async def test_a_file_that_can_not_be_read_when_the_token_was_denied(
 
 @pytest.mark.parametrize("by", ["service account", "file", "data"])
 async def test_an_authority_without_key_identifiers_that_another_has_signed(
-    account: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+    apiservers: ApiServers, account: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """Go trusts what is among the authorities, and so kubectl does: the CA of EKS has no key identifier."""
     _, root = signed("root.test", None, is_ca=True)
@@ -278,12 +277,12 @@ async def test_an_authority_without_key_identifiers_that_another_has_signed(
         "file": {"certificate-authority": str(account / "ca.crt")},
         "data": {"certificate-authority-data": base64.b64encode(between_pem).decode()},
     }
-    async with running(FakeApiServer(), context) as server:
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
-        path = write(tmp_path, config(cluster={"server": server.url, **authority.get(by, {})}))
-        transport = await connect(None if by == "service account" else path)
-        assert await code_of(transport, "/version") == 200
-        await transport.close()
+    server = await apiservers.start(tls=context)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
+    path = write(tmp_path, config(cluster={"server": server.url, **authority.get(by, {})}))
+    transport = await connect(None if by == "service account" else path)
+    assert await code_of(transport, "/version") == 200
+    await transport.close()
 
 
 @pytest.mark.parametrize(

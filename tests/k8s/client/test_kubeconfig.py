@@ -18,7 +18,7 @@ import trustme
 import yaml
 from aiohttp import web
 
-from tests.cluster.fake_apiserver import Asked, FakeApiServer, running, tls_of
+from tests.cluster.fake_apiserver import ApiServers, Asked, FakeApiServer, tls_of
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import ODD_FILES
 from tests.k8s.client.test_transport import failure
@@ -260,32 +260,34 @@ class TestKubeconfig:
         ids=["another name", "the name of its certificate", "unverified", "by authorities of the system"],
     )
     async def test_certificates_are_verified_as_the_cluster_says(
-        self, tmp_path: Path, cluster: dict[str, Any], answers: bool
+        self, apiservers: ApiServers, tmp_path: Path, cluster: dict[str, Any], answers: bool
     ) -> None:
         authority = trustme.CA()
         if "certificate-authority-data" in cluster:
             cluster = cluster | {"certificate-authority-data": base64.b64encode(authority.cert_pem.bytes()).decode()}
-        async with running(FakeApiServer(), tls_of(authority, "api.example")) as server:
-            transport = await connect(write(tmp_path, config(cluster={"server": server.url, **cluster})))
-            if answers:
-                assert (await transport.get("/version"))[0] == 200
-            else:
-                assert "x509" in await failure(transport.get("/version"))
-            await transport.close()
+        server = await apiservers.start(tls=tls_of(authority, "api.example"))
+        transport = await connect(write(tmp_path, config(cluster={"server": server.url, **cluster})))
+        if answers:
+            assert (await transport.get("/version"))[0] == 200
+        else:
+            assert "x509" in await failure(transport.get("/version"))
+        await transport.close()
 
-    async def test_no_directory_has_to_be_writable(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_no_directory_has_to_be_writable(
+        self, apiservers: ApiServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Not for the key of a client either: a pod may have a read-only file system, and no key belongs in a file."""
         authority = trustme.CA()
         client = authority.issue_cert("ann.example")
         pair = {"client-certificate": client.cert_chain_pems[0], "client-key": client.private_key_pem}
         user = {f"{name}-data": base64.b64encode(pem.bytes()).decode() for name, pem in pair.items()}
         data = base64.b64encode("größer\n".encode("latin-1") + authority.cert_pem.bytes()).decode()
-        async with running(FakeApiServer(), tls_of(authority)) as server:
-            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-            cluster = {"server": server.url.replace("https:", "HTTPS:"), "certificate-authority-data": data}
-            transport = await connect(write(tmp_path, config(cluster=cluster, user=user)))
-            assert (await transport.get("/version"))[0] == 200
-            await transport.close()
+        server = await apiservers.start(tls=tls_of(authority))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+        cluster = {"server": server.url.replace("https:", "HTTPS:"), "certificate-authority-data": data}
+        transport = await connect(write(tmp_path, config(cluster=cluster, user=user)))
+        assert (await transport.get("/version"))[0] == 200
+        await transport.close()
 
     async def test_requests_go_through_the_proxy(self, server: FakeApiServer, tmp_path: Path) -> None:
         cluster = {"server": "http://api.invalid", "proxy-url": server.url}
@@ -478,7 +480,7 @@ class TestCertificates:
     """Those of the client, and the CA that verifies the API server."""
 
     async def test_files_are_read_every_minute(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, apiservers: ApiServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         authority = trustme.CA()
         seen = []
@@ -501,22 +503,22 @@ class TestCertificates:
         authority.cert_pem.write_to_path(tmp_path / "ca.crt")
         monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
         write_pair("one.example")
-        async with running(FakeApiServer(), context) as server:
-            server.answer("/version", names, times=9)
-            cluster = {"server": server.url, "certificate-authority": "ca.crt"}
-            user = {"client-certificate": "crt", "client-key": "key"}
-            transport = await connect(write(tmp_path, config(cluster=cluster, user=user)))
-            await transport.get("/version")
-            write_pair("two.example", with_key=False)
-            await transport.get("/version")
-            assert len(caplog.messages) == 1, "the key may come a moment later"
-            write_pair("three.example")
-            await transport.get("/version")
-            trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
-            assert "x509" in await failure(transport.get("/version"))
-            authority.cert_pem.write_to_path(tmp_path / "ca.crt")
-            await transport.get("/version")
-            await transport.close()
+        server = await apiservers.start(tls=context)
+        server.answer("/version", names, times=9)
+        cluster = {"server": server.url, "certificate-authority": "ca.crt"}
+        user = {"client-certificate": "crt", "client-key": "key"}
+        transport = await connect(write(tmp_path, config(cluster=cluster, user=user)))
+        await transport.get("/version")
+        write_pair("two.example", with_key=False)
+        await transport.get("/version")
+        assert len(caplog.messages) == 1, "the key may come a moment later"
+        write_pair("three.example")
+        await transport.get("/version")
+        trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
+        assert "x509" in await failure(transport.get("/version"))
+        authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+        await transport.get("/version")
+        await transport.close()
         assert seen == ["one.example", "one.example", "three.example", "three.example"]
 
     async def test_one_without_a_key_is_refused(self, tmp_path: Path) -> None:
@@ -569,7 +571,7 @@ class TestPlugins:
         assert (await refusal(path)).where == str(tmp_path / "other"), "the file of the cluster"
 
     async def test_a_new_certificate_of_it_is_used_after_a_denial(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, apiservers: ApiServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         authority = trustme.CA()
         for name in ("one", "two"):
@@ -592,15 +594,15 @@ class TestPlugins:
             seen.append(name)
             return web.Response(status=401 if name == "one.example" else 200)
 
-        async with running(FakeApiServer(), context) as server:
-            server.answer("/version", names, times=9)
-            cluster = {"server": server.url, "certificate-authority": "ca.crt"}
-            transport = await connect(write(tmp_path, config(cluster=cluster, user=plugin(f"cat {tmp_path / 'now'}"))))
-            (tmp_path / "now").unlink()
-            (tmp_path / "now").symlink_to(tmp_path / "two")
-            answers = await asyncio.gather(transport.get("/version"), transport.get("/version"))
-            assert [status for status, _ in answers] == [200, 200]
-            await transport.close()
+        server = await apiservers.start(tls=context)
+        server.answer("/version", names, times=9)
+        cluster = {"server": server.url, "certificate-authority": "ca.crt"}
+        transport = await connect(write(tmp_path, config(cluster=cluster, user=plugin(f"cat {tmp_path / 'now'}"))))
+        (tmp_path / "now").unlink()
+        (tmp_path / "now").symlink_to(tmp_path / "two")
+        answers = await asyncio.gather(transport.get("/version"), transport.get("/version"))
+        assert [status for status, _ in answers] == [200, 200]
+        await transport.close()
         assert sorted(seen) == ["one.example"] * 2 + ["two.example"] * 2
         assert [*(tmp_path / "temporary").iterdir()] == [], "no key stays in a file"
 

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 from unittest import mock
@@ -18,10 +16,10 @@ from unittest import mock
 import msgspec
 import pytest
 from aiohttp import web
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cluster.fake_apiserver import DEEP, EtcdCopy, FakeApiServer, FakeClock, HeldClock, broken, running, status
+from tests.cluster.fake_apiserver import DEEP, ApiServers, EtcdCopy, FakeApiServer, FakeClock, HeldClock, broken, status
 from tests.golden_files import Golden
 from tests.waiting import other_turns, until
 from webhook.errors import Unavailable
@@ -39,7 +37,7 @@ from webhook.k8s.client.reflector import (
     Reflector,
     is_behind,
 )
-from webhook.k8s.client.transport import KubernetesTransport, connect
+from webhook.k8s.client.transport import KubernetesTransport
 from webhook.k8s.resources import NAMESPACES, PENDING_PODS
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.resources import KUBEVIRTS
@@ -114,7 +112,7 @@ async def reflecting(reflector: Reflector[Any]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def reflected(
-    tmp_path: Path,
+    apiservers: ApiServers,
     *names: str,
     prepare: Callable[[FakeApiServer], object] = lambda _: None,
     clock: FakeClock | None = None,
@@ -127,44 +125,44 @@ async def reflected(
         server.put(NAMESPACES, name, metadata={"labels": {"mode": "enforce"}})
     prepare(server)
     clock = clock or FakeClock()
-    async with running(server):
-        transport = await connect(server.kubeconfig(tmp_path / "config"))
-        store: ReflectedStore
+    await apiservers.start(server)
+    transport = await apiservers.connect(server)
+    store: ReflectedStore
 
-        def note(old: Namespace | None, new: Namespace | None) -> None:
-            store.changes.append((old.meta.name if old else None, new.meta.name if new else None))
+    def note(old: Namespace | None, new: Namespace | None) -> None:
+        store.changes.append((old.meta.name if old else None, new.meta.name if new else None))
 
-        defaults: dict[str, Any] = {"on_change": note, "jitter": lambda first, _: first}
-        reflector = Reflector(transport, NAMESPACES, clock=clock, **defaults | options)
-        store = ReflectedStore(server, clock, reflector)
-        try:
-            with mock.patch.multiple(module, **timing):
-                async with reflecting(store.reflector):
-                    yield store
-        finally:
-            await transport.close()
+    defaults: dict[str, Any] = {"on_change": note, "jitter": lambda first, _: first}
+    reflector = Reflector(transport, NAMESPACES, clock=clock, **defaults | options)
+    store = ReflectedStore(server, clock, reflector)
+    try:
+        with mock.patch.multiple(module, **timing):
+            async with reflecting(store.reflector):
+                yield store
+    finally:
+        await transport.close()
 
 
 @asynccontextmanager
-async def watched(tmp_path: Path, *names: str, **options: Any) -> AsyncIterator[ReflectedStore]:
+async def watched(apiservers: ApiServers, *names: str, **options: Any) -> AsyncIterator[ReflectedStore]:
     """As `reflected`, once it watches."""
-    async with reflected(tmp_path, *names, **options) as store:
+    async with reflected(apiservers, *names, **options) as store:
         await store.watched()
         yield store
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[ReflectedStore]:
+async def store(apiservers: ApiServers) -> AsyncIterator[ReflectedStore]:
     """One that watches a namespace "a", and whose restores are noted."""
     restores: list[str] = []
-    async with watched(tmp_path, "a", on_restore=lambda _, why: restores.append(why)) as store:
+    async with watched(apiservers, "a", on_restore=lambda _, why: restores.append(why)) as store:
         store.restores = restores
         yield store
 
 
 class TestList:
-    async def test_in_pages(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b", "c", "d", "e") as store:
+    async def test_in_pages(self, apiservers: ApiServers) -> None:
+        async with reflected(apiservers, "a", "b", "c", "d", "e") as store:
             assert not store.reflector.has_synced
             assert math.isinf(store.reflector.staleness(store.clock.now()))
             await store.watched()
@@ -176,15 +174,15 @@ class TestList:
             ]
 
     @pytest.mark.parametrize("items", [[], None])
-    async def test_of_nothing(self, tmp_path: Path, items: Any) -> None:
+    async def test_of_nothing(self, apiservers: ApiServers, items: Any) -> None:
         def answer(server: FakeApiServer) -> None:
             server.answer(PATH, lambda _: web.json_response({"metadata": {"resourceVersion": "7"}, "items": items}))
 
-        async with watched(tmp_path, prepare=answer) as store:
+        async with watched(apiservers, prepare=answer) as store:
             assert (store.reflector.has_synced, store.names) == (True, [])
             assert store.asked("watch")[0]["resourceVersion"] == "7"
 
-    async def test_is_restarted_when_its_snapshot_expires(self, tmp_path: Path) -> None:
+    async def test_is_restarted_when_its_snapshot_expires(self, apiservers: ApiServers) -> None:
         def compact_once(server: FakeApiServer) -> None:
             def hook() -> None:
                 server.page_hook = lambda: None
@@ -192,14 +190,14 @@ class TestList:
 
             server.page_hook = hook
 
-        async with watched(tmp_path, "a", "b", "c", prepare=compact_once) as store:
+        async with watched(apiservers, "a", "b", "c", prepare=compact_once) as store:
             assert (store.names, store.clock.slept, store.lists) == (["a", "b", "c"], [], 4)
 
-    async def test_that_expires_again_and_again_is_slowed_down(self, tmp_path: Path) -> None:
+    async def test_that_expires_again_and_again_is_slowed_down(self, apiservers: ApiServers) -> None:
         def prepare(server: FakeApiServer) -> None:
             server.page_hook = server.compact
 
-        async with reflected(tmp_path, "a", "b", "c", prepare=prepare) as store:
+        async with reflected(apiservers, "a", "b", "c", prepare=prepare) as store:
             await until(lambda: len(store.clock.slept) >= 6)
             assert store.clock.slept[:6] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
@@ -319,8 +317,8 @@ class TestGone:
         store.server.end_watches()
         await until(lambda: store.lists == 2)
 
-    async def test_what_was_removed_meanwhile_disappears(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, "a", "b", "c") as store:
+    async def test_what_was_removed_meanwhile_disappears(self, apiservers: ApiServers) -> None:
+        async with watched(apiservers, "a", "b", "c") as store:
             store.server.end_watches()
             store.server.fail(PATH, 503, verb="watch")
             store.server.remove(NAMESPACES, "b")
@@ -330,8 +328,8 @@ class TestGone:
             await store.becomes("a", "c", "d")
             assert (store.mode("c"), store.changes[3:]) == ("audit", [("b", None), ("c", "c"), (None, "d")])
 
-    async def test_nobody_sees_half_a_list(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, "a", "b", "c") as store:
+    async def test_nobody_sees_half_a_list(self, apiservers: ApiServers) -> None:
+        async with watched(apiservers, "a", "b", "c") as store:
             release = asyncio.Event()
             store.server.page_hook = lambda: store.server.hang(PATH, release)
             store.server.remove(NAMESPACES, "a")
@@ -345,9 +343,9 @@ class TestGone:
             release.set()
             await store.becomes("b", "c", "d", "e")
 
-    async def test_in_a_circle_is_slowed_down(self, tmp_path: Path) -> None:
+    async def test_in_a_circle_is_slowed_down(self, apiservers: ApiServers) -> None:
         expired = partial(FakeApiServer.fail, path=PATH, code=410, reason="Expired", times=5, verb="watch")
-        async with reflected(tmp_path, prepare=expired) as store:
+        async with reflected(apiservers, prepare=expired) as store:
             await store.watched(6)
             assert store.clock.slept == [0.5, 1.0, 2.0, 4.0]
 
@@ -403,11 +401,13 @@ async def test_every_sign_of_life_counts(store: ReflectedStore) -> None:
 
 
 class TestTrouble:
-    async def test_a_refused_list(self, tmp_path: Path, caplog: pytest.LogCaptureFixture, golden: Golden) -> None:
+    async def test_a_refused_list(
+        self, apiservers: ApiServers, caplog: pytest.LogCaptureFixture, golden: Golden
+    ) -> None:
         caplog.set_level(logging.INFO)
         clock = HeldClock()
         forbidden = partial(FakeApiServer.fail, path=PATH, code=403, reason="Forbidden", times=3)
-        async with reflected(tmp_path, "a", prepare=forbidden, clock=clock) as store:
+        async with reflected(apiservers, "a", prepare=forbidden, clock=clock) as store:
             await until(lambda: store.reflector.problem)
             golden(store.reflector.problem or "")
             assert store.reflector.is_forbidden
@@ -424,9 +424,9 @@ class TestTrouble:
             assert [record.levelno for record in said] == [logging.WARNING, logging.INFO]
             golden("\n".join(record.getMessage() for record in said))
 
-    async def test_a_refused_watch_is_made_up_for_by_lists(self, tmp_path: Path, golden: Golden) -> None:
+    async def test_a_refused_watch_is_made_up_for_by_lists(self, apiservers: ApiServers, golden: Golden) -> None:
         forbidden = partial(FakeApiServer.fail, path=PATH, code=403, reason="Forbidden", times=1000, verb="watch")
-        async with reflected(tmp_path, "a", prepare=forbidden) as store:
+        async with reflected(apiservers, "a", prepare=forbidden) as store:
             await until(lambda: store.reflector.problem)
             golden(store.reflector.problem or "")
             assert store.reflector.has_synced
@@ -437,25 +437,25 @@ class TestTrouble:
         ("code", "reason"),
         [(500, "InternalError"), (429, "TooManyRequests"), (502, ""), (400, "a SECRET text"), (401, "Unauthorized")],
     )
-    async def test_other_answers(self, tmp_path: Path, code: int, reason: str, golden: Golden) -> None:
+    async def test_other_answers(self, apiservers: ApiServers, code: int, reason: str, golden: Golden) -> None:
         fails = partial(FakeApiServer.fail, path=PATH, code=code, reason=reason, times=100)
-        async with reflected(tmp_path, "a", prepare=fails, clock=HeldClock()) as store:
+        async with reflected(apiservers, "a", prepare=fails, clock=HeldClock()) as store:
             await until(lambda: store.reflector.problem)
             assert "SECRET" not in (store.reflector.problem or "")
             golden(store.reflector.problem or "")
             assert not store.reflector.is_forbidden
 
-    async def test_an_answer_that_is_no_json(self, tmp_path: Path) -> None:
+    async def test_an_answer_that_is_no_json(self, apiservers: ApiServers) -> None:
         def prepare(server: FakeApiServer) -> None:
             server.answer(PATH, lambda _: web.Response(text="<html>", status=504))
             server.answer(PATH, lambda _: web.Response(text="<html>"))
             server.answer(PATH, lambda _: web.json_response({"items": [{"metadata": {"name": 7}}]}))
 
-        async with watched(tmp_path, "a", prepare=prepare) as store:
+        async with watched(apiservers, "a", prepare=prepare) as store:
             assert (store.names, store.clock.slept) == (["a"], [0.25, 0.5, 1.0])
 
-    async def test_starts_slowly_and_doubles(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, "a", prepare=lambda server: server.fail(PATH, 500, times=7)) as store:
+    async def test_starts_slowly_and_doubles(self, apiservers: ApiServers) -> None:
+        async with watched(apiservers, "a", prepare=lambda server: server.fail(PATH, 500, times=7)) as store:
             assert store.clock.slept == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
     async def test_server_errors_in_a_watch_need_no_list_until_the_version_is_refused_three_times(
@@ -471,8 +471,8 @@ class TestTrouble:
         store.server.end_watches()
         await until(lambda: store.lists == 2)
 
-    async def test_progress_in_between_dispels_the_doubt(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path) as store:
+    async def test_progress_in_between_dispels_the_doubt(self, apiservers: ApiServers) -> None:
+        async with reflected(apiservers) as store:
             for watches in range(1, 6):
                 await store.watched(watches)
                 store.put(f"n{watches}")
@@ -499,8 +499,8 @@ class TestTrouble:
         await until(lambda: len(store.asked("watch")) >= 5)
         assert (store.clock.slept[:3], store.lists) == ([0.25, 0.5, 1.0], 1)
 
-    async def test_a_long_watch_forgives_earlier_failures(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as store:
+    async def test_a_long_watch_forgives_earlier_failures(self, apiservers: ApiServers) -> None:
+        async with reflected(apiservers, "a") as store:
             store.server.fail(PATH, 500, times=5)
             await store.watched()
             store.clock.time += 60.0
@@ -508,18 +508,18 @@ class TestTrouble:
             await store.watched(2)
             assert store.clock.slept[-1] == 0.25
 
-    async def test_a_silent_watch_is_cut(self, tmp_path: Path) -> None:
+    async def test_a_silent_watch_is_cut(self, apiservers: ApiServers) -> None:
         timing = {"WATCH_SECONDS": (0, 0), "WATCH_MARGIN_SECONDS": 0.5}
-        async with reflected(tmp_path, "a", timing=timing) as store:
+        async with reflected(apiservers, "a", timing=timing) as store:
             # On a slow machine none may live long enough to be seen open.
             await until(lambda: len(store.asked("watch")) >= 2)
             assert store.lists == 1
             assert store.clock.slept
 
-    async def test_a_silent_list_is_cut(self, tmp_path: Path, golden: Golden) -> None:
+    async def test_a_silent_list_is_cut(self, apiservers: ApiServers, golden: Golden) -> None:
         clock = HeldClock()
         hangs = partial(FakeApiServer.hang, path=PATH, release=asyncio.Event(), times=1)
-        async with reflected(tmp_path, "a", prepare=hangs, clock=clock, timing={"LIST_SECONDS": 0.05}) as store:
+        async with reflected(apiservers, "a", prepare=hangs, clock=clock, timing={"LIST_SECONDS": 0.05}) as store:
             await until(lambda: store.reflector.problem)
             golden(store.reflector.problem or "")
             while not store.names:  # on a slow machine the next one may be cut, too
@@ -552,14 +552,14 @@ class TestHostile:
         store.put("b")
         await store.becomes("a", "b", "deep")
 
-    async def test_nor_a_list(self, tmp_path: Path) -> None:
+    async def test_nor_a_list(self, apiservers: ApiServers) -> None:
         deep = partial(FakeApiServer.put, resource=NAMESPACES, name="c-deep", spec=DEEP)
-        async with watched(tmp_path, "a", "b", "d", prepare=deep) as store:
+        async with watched(apiservers, "a", "b", "d", prepare=deep) as store:
             assert store.names == ["a", "b", "c-deep", "d"]
             assert store.reflector.problem is None
 
-    async def test_no_more_is_kept_than_may_be(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, "a", "b", "c", store=partial(ObjectStore, 2), largest=1000) as store:
+    async def test_no_more_is_kept_than_may_be(self, apiservers: ApiServers) -> None:
+        async with watched(apiservers, "a", "b", "c", store=partial(ObjectStore, 2), largest=1000) as store:
             assert store.names == ["a", "b"]
             store.put("d")
             store.server.remove(NAMESPACES, "a")
@@ -719,9 +719,9 @@ class TestRestoredEtcd:
 
 @pytest.mark.repeats
 class TestFrozenWatches:
-    async def test_it_is_cut_and_the_second_one_in_a_row_leads_to_a_list(self, tmp_path: Path) -> None:
+    async def test_it_is_cut_and_the_second_one_in_a_row_leads_to_a_list(self, apiservers: ApiServers) -> None:
         """The peer is alive and says nothing: what it does not say is found by a list."""
-        async with reflected(tmp_path, "a", timing={"SILENCE_SECONDS": 0.05}) as store:
+        async with reflected(apiservers, "a", timing={"SILENCE_SECONDS": 0.05}) as store:
             await until(lambda: len(store.asked("watch")) >= 3 and store.lists >= 2)
             assert store.names == ["a"]
 
@@ -749,26 +749,24 @@ STEPS: dict[str, Callable[[FakeApiServer], None]] = {
 CHANGES = st.tuples(st.sampled_from("abcdefg"), st.sampled_from(["enforce", "audit", None]))
 
 
-@settings(max_examples=40)
-@given(st.lists(st.sampled_from(sorted(STEPS)) | CHANGES, max_size=40))
-def test_whatever_happens_it_ends_with_the_truth(steps: list[str | tuple[str, str | None]]) -> None:
-    async def run(directory: Path) -> None:
-        async with reflected(directory, "a", "b", "c") as store:
-            for step in steps:
-                if isinstance(step, str):
-                    STEPS[step](store.server)
-                    await asyncio.sleep(0.002 if step == "wait" else 0)
-                elif step[1]:
-                    store.put(step[0], step[1])
-                elif ("", step[0]) in store.server.held(NAMESPACES):
-                    store.server.remove(NAMESPACES, step[0])
-            store.server.heal()
-            held = store.server.held(NAMESPACES).items()
-            truth = {name: namespace["metadata"]["labels"]["mode"] for (_, name), namespace in held}
-            await until(lambda: {name: store.mode(name) for name in store.names} == truth)
-
-    with TemporaryDirectory() as directory:
-        asyncio.run(run(Path(directory)))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(steps=st.lists(st.sampled_from(sorted(STEPS)) | CHANGES, max_size=40))
+async def test_whatever_happens_it_ends_with_the_truth(
+    apiservers: ApiServers, steps: list[str | tuple[str, str | None]]
+) -> None:
+    async with reflected(apiservers, "a", "b", "c") as store:
+        for step in steps:
+            if isinstance(step, str):
+                STEPS[step](store.server)
+                await asyncio.sleep(0.002 if step == "wait" else 0)
+            elif step[1]:
+                store.put(step[0], step[1])
+            elif ("", step[0]) in store.server.held(NAMESPACES):
+                store.server.remove(NAMESPACES, step[0])
+        store.server.heal()
+        held = store.server.held(NAMESPACES).items()
+        truth = {name: namespace["metadata"]["labels"]["mode"] for (_, name), namespace in held}
+        await until(lambda: {name: store.mode(name) for name in store.names} == truth)
 
 
 @given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=20), st.data())

@@ -1,31 +1,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import builders
 from tests.builders import Json, changed
-from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.cluster.fake_apiserver import ApiServers, FakeApiServer
 from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason
-from webhook.k8s.client.transport import connect
 from webhook.settings.model import DriftSettings, Settings
 
 ServedApi = tuple[FakeApiServer, Any]
 
 
 @pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ServedApi]:
+async def api(apiservers: ApiServers) -> AsyncIterator[ServedApi]:
     """A fake API server, and a connection to it."""
-    async with running(FakeApiServer()) as server:
-        transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
-        try:
-            yield server, transport
-        finally:
-            await transport.close()
+    server = await apiservers.start()
+    transport = await apiservers.connect(server)
+    yield server, transport
+    await transport.close()
 
 
 # A decision that becomes an Event.

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ from tests import builders
 from tests.admission.audit_schema import record as audit_record
 from tests.policies.migration.world import facts
 from tests.review.memory import KeptInMemory, MemoryCluster
-from tests.server.conftest import CountedServer, Visitor, visited
+from tests.server.conftest import CountedServer, Visit, Visitor
 from tests.waiting import break_off
 from webhook import names
 from webhook.admission.audit import AuditedObject, Record, timestamp
@@ -59,7 +58,7 @@ class OpenPage(Visitor):
     def __init__(
         self, visitor: Visitor, recorder: DecisionRecorder, counted: CountedServer, cluster: MemoryCluster
     ) -> None:
-        super().__init__(visitor.url, visitor.client)
+        super().__init__(visitor.client)
         self.recorder = recorder
         self.counted = counted
         self.cluster = cluster
@@ -72,7 +71,7 @@ Opened = Callable[..., Awaitable[OpenPage]]
 
 
 async def opened(
-    ends: AsyncExitStack,
+    visit: Visit,
     known: dict[Key[Any], object] | None = None,
     address: str = "127.0.0.1:0",
     *,
@@ -80,7 +79,7 @@ async def opened(
     settings: Settings | None = None,
     missing: tuple[str, ...] = (),
 ) -> OpenPage:
-    """Open a page over the world of the migration policy's tests, until the stack ends."""
+    """Open a page over the world of the migration policy's tests, until the test ends."""
     cluster, counted = MemoryCluster(facts() | (known or {}), listed=namespaces), CountedServer()
     recorder = DecisionRecorder(KeptInMemory())
     in_force = settings or builders.settings()
@@ -91,7 +90,7 @@ async def opened(
     guarded = not is_loopback(address)
     part = PageHandler(cluster, views, counted, guarded=guarded).application()
     application = admin_application({PAGE_PATH: part}, counted, guarded=guarded)
-    return OpenPage(await ends.enter_async_context(visited(application, address)), recorder, counted, cluster)
+    return OpenPage(await visit(application, address), recorder, counted, cluster)
 
 
 # To compile the templates takes longer than all that a test asks.
@@ -99,11 +98,10 @@ RENDERER = PageRenderer()
 
 
 @pytest.fixture
-async def page(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Opened]:
+async def page(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Opened]:
     """Opens pages that answer as fast as they are asked."""
     monkeypatch.setattr(guard, "BURST", 1000)
     monkeypatch.setattr(guard, "BURST_OF_ALL", 1000)
     monkeypatch.setattr("webhook.server.page.listener.PageRenderer", lambda: RENDERER)
-    async with AsyncExitStack() as ends:
-        yield partial(opened, ends)
+    yield partial(opened, visit)
     await break_off()

@@ -11,15 +11,17 @@ from typing import Any, cast
 
 import pytest
 import trustme
-from aiohttp import ClientSession, TCPConnector
+from aiohttp import TCPConnector
+from aiohttp.test_utils import TestClient
 from prometheus_client import generate_latest
+from pytest_aiohttp import AiohttpClient
 
 from certs.authority import check_client_authorities
 from certs.source import pair_of
 from tests.builders import changed
 from tests.certs.memory import KeptObject
-from tests.cluster.fake_apiserver import FakeApiServer, running
-from tests.server.conftest import CountedServer
+from tests.cluster.fake_apiserver import ApiServers
+from tests.server.conftest import CountedServer, GuardedServer
 from tests.server.runtime.test_certificates import settings
 from tests.server.test_extender import body
 from webhook.errors import InputError
@@ -72,24 +74,24 @@ def scraped(scores: LayerScores) -> str:
     return generate_latest(cast("Any", scores.metrics())).decode()
 
 
-async def test_pull_secrets_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+async def test_pull_secrets_that_cannot_be_read_are_counted(apiservers: ApiServers, tmp_path: Path) -> None:
     count = "kubevirt_webhook_layers_pull_secret_failures_total"
     reading = changed(LOOPBACK, pull_secrets=True)
-    async with running(FakeApiServer()) as server:
-        kubeconfig = Kubeconfig(server.kubeconfig(tmp_path / "config"))
-        async with open_layer_scores(kubeconfig, reading) as scores:
-            assert scores.secrets
-            assert f"{count} 0.0" in scraped(scores)
-            await scores.secrets.keyring("shop", ("pull", "other"))
-            assert f"{count} 2.0" in scraped(scores)
+    server = await apiservers.start()
+    kubeconfig = Kubeconfig(server.kubeconfig(tmp_path / "config"))
+    async with open_layer_scores(kubeconfig, reading) as scores:
+        assert scores.secrets
+        assert f"{count} 0.0" in scraped(scores)
+        await scores.secrets.keyring("shop", ("pull", "other"))
+        assert f"{count} 2.0" in scraped(scores)
 
 
-async def test_it_listens_and_has_metrics(certificates: Certificates) -> None:
-    async with AsyncExitStack() as ends:
-        scores = await ends.enter_async_context(open_layer_scores(None, LOOPBACK))
+async def test_it_listens_and_has_metrics(certificates: Certificates, aiohttp_client: AiohttpClient) -> None:
+    async with open_layer_scores(None, LOOPBACK) as scores:
         assert scores.secrets is None
-        url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, CountedServer(), 1.0))
-        async with ClientSession() as session, session.post(f"{url}/prioritize", data=body()) as response:
+        served = GuardedServer(scores.listening(LOOPBACK, certificates, CountedServer(), 1.0))
+        client: TestClient[Any, Any] = await aiohttp_client(served)
+        async with client.post("/prioritize", data=body()) as response:
             assert await response.json() == []
         shown = scraped(scores)
         assert 'kubevirt_webhook_layers_requests_total{result="no-scores"} 1.0' in shown
@@ -99,29 +101,26 @@ async def test_it_listens_and_has_metrics(certificates: Certificates) -> None:
 
 
 async def test_clients_need_a_certificate_of_the_right_name(
-    tmp_path: Path, certificates: Certificates, authority: trustme.CA
+    tmp_path: Path, certificates: Certificates, authority: trustme.CA, aiohttp_client: AiohttpClient
 ) -> None:
     clients = trustme.CA()
     (tmp_path / "clients").write_bytes(clients.cert_pem.bytes())
     guarded = LayersSettings(
         listen="127.0.0.1:0", client_ca_file=str(tmp_path / "clients"), client_names=("system:kube-scheduler",)
     )
-    async with AsyncExitStack() as ends:
-        scores = await ends.enter_async_context(open_layer_scores(None, guarded))
-        url = await ends.enter_async_context(scores.listening(guarded, certificates, CountedServer(), 1.0))
-        assert url.startswith("https://")
+    async with open_layer_scores(None, guarded) as scores:
+        served = GuardedServer(scores.listening(guarded, certificates, CountedServer(), 1.0))
 
         async def status(name: str) -> int:
             tls = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
             if name:
                 clients.issue_cert(common_name=name).configure_cert(tls)
-            async with (
-                ClientSession(connector=TCPConnector(ssl=tls)) as session,
-                session.post(f"{url}/prioritize", data=body()) as response,
-            ):
+            client: TestClient[Any, Any] = await aiohttp_client(served, connector=TCPConnector(ssl=tls))
+            async with client.post("/prioritize", data=body()) as response:
                 return response.status
 
         assert [await status(name) for name in ("system:kube-scheduler", "mallory", "")] == [200, 403, 403]
+        assert served.make_url("").scheme == "https"
 
 
 async def test_the_listener_follows_the_serving_certificate(

@@ -32,7 +32,7 @@ from tests.admission.audit_schema import STRICT
 from tests.builders import changed, installed, known, launcher_pod, review, vm, vmi
 from tests.cli.runner import http_server
 from tests.cli.test_serve import FILES, PODS, example, pair, serving, tls  # noqa: F401 - a fixture
-from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.cluster.fake_apiserver import ApiServers, FakeApiServer
 from tests.policies.decisions import always
 from tests.review.memory import VMS, MemoryCluster
 from tests.server.background.conftest import DENIED, NAMESPACE_LABELS, stored
@@ -97,36 +97,36 @@ def events(server: FakeApiServer) -> set[tuple[str, str]]:
 
 
 async def test_events_the_look_out_and_the_fidelity_check_run_until_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    apiservers: ApiServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webhook.server.background.fidelity._TICK_SECONDS", 0.01)
     path = tmp_path / "audit.jsonl"
     audit = LineWriter(RotatedFile(str(path), 1_000_000, 1))
     made = drift_settings(events=True, instancetypes=following(sample=3).current().instancetypes)
     cluster = MemoryCluster(known(vmi()))
-    async with running(FakeApiServer()) as server:
-        server.serve(EVENTS)
-        server.put(NAMESPACES, "demo", metadata={"labels": NAMESPACE_LABELS})
-        server.put(UNSTRUCTURED_PODS, "pod-1", "demo", **stored(launcher_pod(), "pod-1"))
-        server.put(STORED_VMS, "vm", "demo", status={"created": True})
-        options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
-        async with AsyncExitStack() as ends:
-            beside = await background(options, lambda: made, cluster, audit, ends)
-            endpoint = msgspec.structs.replace(VMS, handler=always(DENIED))
-            assert beside.events
-            reviewer = Reviewer(cluster, lambda: made, NoAudit(), beside.events)
-            await reviewer.evaluate(endpoint, msgspec.json.encode(review(vm())), 1e9)
-            await until(lambda: server.held(EVENTS))
-            for act in cluster.restored:
-                act("namespaces were at resourceVersion 9, which etcd has not reached")
-            await until(lambda: ("EtcdRestored", "kubevirt-webhook") in events(server))
-            # Counted once the answer has come, which is later than the server has the event.
-            await until(lambda: 'events_total{result="written"} 2.0' in beside_metrics(beside))
-            await until(lambda: 'drift_scans_total{result="finished"} 1.0' in beside_metrics(beside))
-            await until(lambda: beside.fidelity and beside.fidelity.checked["skipped"])
-            text = beside_metrics(beside)
-        await until(lambda: not server.connected())
-        asked = len(server.asked)
+    server = await apiservers.start()
+    server.serve(EVENTS)
+    server.put(NAMESPACES, "demo", metadata={"labels": NAMESPACE_LABELS})
+    server.put(UNSTRUCTURED_PODS, "pod-1", "demo", **stored(launcher_pod(), "pod-1"))
+    server.put(STORED_VMS, "vm", "demo", status={"created": True})
+    options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
+    async with AsyncExitStack() as ends:
+        beside = await background(options, lambda: made, cluster, audit, ends)
+        endpoint = msgspec.structs.replace(VMS, handler=always(DENIED))
+        assert beside.events
+        reviewer = Reviewer(cluster, lambda: made, NoAudit(), beside.events)
+        await reviewer.evaluate(endpoint, msgspec.json.encode(review(vm())), 1e9)
+        await until(lambda: server.held(EVENTS))
+        for act in cluster.restored:
+            act("namespaces were at resourceVersion 9, which etcd has not reached")
+        await until(lambda: ("EtcdRestored", "kubevirt-webhook") in events(server))
+        # Counted once the answer has come, which is later than the server has the event.
+        await until(lambda: 'events_total{result="written"} 2.0' in beside_metrics(beside))
+        await until(lambda: 'drift_scans_total{result="finished"} 1.0' in beside_metrics(beside))
+        await until(lambda: beside.fidelity and beside.fidelity.checked["skipped"])
+        text = beside_metrics(beside)
+    await until(lambda: not server.connected())
+    asked = len(server.asked)
     audit.close()
 
     assert 'kubevirt_webhook_drift_objects{policy="scheduling",resource="pods"} 1.0' in text
@@ -197,7 +197,7 @@ import asyncio, resource, socket, ssl, uvloop
 from certs.source import self_signed
 from aiohttp import web
 from webhook.server import tls
-from webhook.server.answers import response, through_guard
+from webhook.server.answers import response
 from webhook.server.bodies import RequestBody
 from webhook.server.guard import Limits, guard_of
 from webhook.server.listener import Listener, serving
@@ -223,7 +223,7 @@ def ask(port):
     print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - warm)
 
 async def main():
-    application = web.Application(middlewares=[through_guard])
+    application = web.Application()
     application.router.add_post("/", echo)
     server = Listener(application, Limits(body_bytes=100_000))
     async with serving(server, "127.0.0.1:0", tls.context(pair.certificate, pair.key), "--listen", 0.0) as address:
