@@ -341,10 +341,12 @@ class FakeApiServer:
             return web.json_response({"gitVersion": "v1.36.3"})
         if request.method != "GET" and (written := await self._written(request)):
             return written
-        for collection, (resource, objects) in self._kinds.items():
-            if request.path == collection:
-                watch = request.query.get("watch") == "true"
-                return await self._watch(request, collection) if watch else self._list(request, resource, objects)
+        # Before the search among all objects, which takes a large cluster's lists longer than their pages.
+        if request.path in self._kinds:
+            resource, objects = self._kinds[request.path]
+            watch = request.query.get("watch") == "true"
+            return await self._watch(request, request.path) if watch else self._list(request, resource, objects)
+        for resource, objects in self._kinds.values():
             if request.query.get("resourceVersionMatch") == "Exact" and request.path == resource.path("default"):
                 return self._list(request, resource, {})
             for (namespace, name), held in objects.items():
