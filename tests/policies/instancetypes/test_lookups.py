@@ -115,6 +115,15 @@ def test_what_a_vm_names_is_read_at_once_and_then_what_its_revisions_lead_to() -
     ]
 
 
+def test_a_matcher_that_is_still_to_be_inferred_leads_to_no_live_object() -> None:
+    """So a revision that cannot be read, which an earlier matcher has left in the status, does not matter."""
+    status = {each.reference: {"controllerRevisionRef": {"name": "small"}} for each in MATCHERS}
+    vm = world.vm(**{each.field: {"inferFromVolume": "root"} for each in MATCHERS}) | {"status": status}
+    small = key_of(("ControllerRevision", "demo", "small"))
+    lookups = Lookups(Facts.of({small: Unavailable("no answer")}), "demo")
+    from_memory(lookups.read_named(read_vm(vm, NEWEST)))
+
+
 def key_of(identity: tuple[str, str, str]) -> ObjectKey[Unstructured]:
     return ObjectKey(UNSTRUCTURED[identity[0]], *identity[1:])
 

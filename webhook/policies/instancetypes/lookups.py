@@ -148,7 +148,8 @@ class Lookups:
         for matcher in MATCHERS:
             vm_matcher, captured = vm["spec"].get(matcher.field), vm["status"].get(matcher.reference, {})
             revision = matcher.captured_name(vm)
-            if not vm_matcher or not revision or "revisionName" in vm_matcher:
+            # One without a name is still to be inferred: no live object counts, so the revision is not looked at.
+            if not vm_matcher or not vm_matcher.get("name") or not revision or "revisionName" in vm_matcher:
                 continue
             stored, kind = self.get(REVISIONS.kind, self.namespace, revision), captured.get("kind")
             is_of_another = stored is not None and revisions.label(stored) != vm_matcher.get("name", "")
