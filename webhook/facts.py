@@ -297,10 +297,24 @@ class NotInMemory(Exception):  # noqa: N818 - a state of affairs
         self.batch: Final = batch
 
 
+def advance(policy: Coroutine[Any, Any, Any], answers: Sequence[object] | None = None) -> Batch:
+    """Let a coroutine go on with the answers to its last batch, None at first, and return the batch that it needs next.
+
+    Raises:
+        StopIteration: it has returned; the value is what it has returned.
+        RuntimeError: it awaits something else than facts, which is a bug. It has been closed.
+    """
+    batch: object = policy.send(answers)
+    if not (isinstance(batch, tuple) and batch and all(isinstance(key, Key) for key in batch)):
+        policy.close()
+        raise RuntimeError(f"a policy awaits something that is not a fact: {batch!r}")
+    return batch
+
+
 def from_memory(policy: Coroutine[Any, Any, T]) -> T:
     """What a coroutine returns that finds in memory all facts that it needs; else a `NotInMemory`."""
     try:
-        batch = policy.send(None)
+        batch = advance(policy)
     except StopIteration as returned:
         result: T = returned.value
         return result

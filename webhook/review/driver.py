@@ -17,7 +17,7 @@ from webhook.admission.decision import Decision
 from webhook.admission.step_budget import TooComplex
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
-from webhook.facts import Batch, Facts, uncached_key
+from webhook.facts import Batch, Facts, advance, uncached_key
 from webhook.k8s.types.meta import Object
 from webhook.policies.common.required_facts import Unreadable
 
@@ -51,7 +51,7 @@ async def drive(
         while True:
             answers = await _read(cluster, batch, deadline) if batch else None
             try:
-                batch = facts.budget.run(policy.send, answers)
+                batch = facts.budget.run(advance, policy, answers)
             except StopIteration as returned:
                 result: T = returned.value
                 return result

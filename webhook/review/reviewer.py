@@ -28,7 +28,7 @@ from webhook.admission.reasons import common
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
-from webhook.facts import Batch, Facts, NotInMemory, from_memory
+from webhook.facts import Batch, Facts, NotInMemory, advance, from_memory
 from webhook.names import Mode
 from webhook.review.driver import OutOfTime, confirmed, drive
 from webhook.review.endpoints import Endpoint
@@ -150,7 +150,7 @@ class Reviewer:
         review = _Review(endpoint, received, facts, self._settings(), start)
         evaluation = _decide(review, self._scopes)
         try:
-            batch: Batch = facts.budget.run(evaluation.send, None)
+            batch = facts.budget.run(advance, evaluation)
         except StopIteration as returned:
             verdict: Evaluation = returned.value
         except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
