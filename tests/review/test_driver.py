@@ -13,6 +13,7 @@ import pytest
 
 from tests import builders
 from tests.builders import AVAILABLE, Json, changed, known, review
+from tests.policies.decisions import answered
 from tests.policies.instancetypes import world
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
@@ -20,11 +21,11 @@ from webhook.admission.decision import Decision
 from webhook.admission.reasons import common, instancetypes, scheduling
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, Key, ListKey, NamespaceKey, ObjectKey, SchedulerKey, from_memory
+from webhook.facts import NOT_READ, Facts, Key, ListKey, NamespaceKey, ObjectKey, SchedulerKey, from_memory
 from webhook.k8s.types.meta import Namespace, Unstructured
-from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED, UNSTRUCTURED_VMIS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
-from webhook.review.driver import OutOfTime, drive
+from webhook.review.driver import OutOfTime, confirmed, drive
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import InstancetypeSettings
@@ -369,6 +370,46 @@ def test_a_relabelled_revision_is_another_one() -> None:
         for found in (copy, now)
     ]
     assert codes == [scheduling.SCHEDULER_WITHDRAWN, scheduling.ALREADY_INJECTED]
+
+
+def vmi_on(node: str) -> Unstructured:
+    return msgspec.convert({"metadata": {"name": "web"}, "spec": {}, "status": {"nodeName": node}}, Unstructured)
+
+
+def revision_of(name: str) -> ControllerRevision:
+    labels = {"instancetype.kubevirt.io/object-name": name}
+    return msgspec.convert({"metadata": {"name": "r1", "labels": labels}}, ControllerRevision)
+
+
+def labelled(**labels: str) -> Unstructured | None:
+    made = world.instancetype()
+    return whole(made | {"metadata": made["metadata"] | {"labels": labels}})
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "now", "again"),
+    [
+        (ObjectKey(UNSTRUCTURED_VMIS, "demo", "web"), vmi_on("a"), vmi_on("a"), False),
+        (ObjectKey(UNSTRUCTURED_VMIS, "demo", "web"), vmi_on("a"), vmi_on("b"), True),
+        (ListKey(UNSTRUCTURED_VMIS, "demo"), (vmi_on("a"),), (vmi_on("b"),), True),
+        (ObjectKey(REVISIONS, "demo", "r1"), revision_of("a"), revision_of("b"), True),
+        # Informers keep no labels of these, so nothing is decided by them.
+        (SIZE, labelled(), labelled(team="a"), False),
+        (SIZE, labelled(), None, True),
+        (IN_DEMO, (labelled(),), (labelled(team="a"),), False),
+        (IN_DEMO, (labelled(),), (), True),
+    ],
+)
+def test_what_has_changed_since_a_store_had_it_is_decided_by_again(
+    key: Key[Any], before: object, now: object, again: bool
+) -> None:
+    async def policy(facts: Facts) -> Decision:
+        seen.append(await facts.get(key))
+        return Decision((common.out_of_scope,), warnings=(common.out_of_scope,))
+
+    seen: list[object] = []
+    answered(confirmed(policy, Facts(peek=lambda asked: before if asked == key else NOT_READ)), {fresh(key): now})
+    assert seen == ([before, now] if again else [before])
 
 
 @pytest.mark.parametrize(

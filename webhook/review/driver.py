@@ -17,8 +17,9 @@ from webhook.admission.decision import Decision
 from webhook.admission.step_budget import TooComplex
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
-from webhook.facts import Batch, Facts, advance, uncached_key
+from webhook.facts import Batch, Facts, ListKey, ObjectKey, advance, uncached_key
 from webhook.k8s.types.meta import Object
+from webhook.kubevirt.resources import NAMED_BY_VMS
 from webhook.policies.common.required_facts import Unreadable
 
 T = TypeVar("T")
@@ -84,15 +85,24 @@ async def confirmed(policy: Callable[[Facts], Awaitable[Decision]], facts: Facts
     if not stored:
         return decision
     before, now = await facts.all(*stored), await facts.all(*map(uncached_key, stored))
-    if all(old is new or _content(old) == _content(new) for old, new in zip(before, now, strict=True)):
+    if all(_is_same(key, old, new) for key, old, new in zip(stored, before, now, strict=True)):
         return decision
     return await policy(facts.fresh())
 
 
-def _content(fact: object) -> object:
-    """What a decision rests on, of an object or a list: stored ones have no metadata but the name."""
+# Of these an informer keeps the name and the spec, and so no policy decides by anything else.
+_KEPT_BY_SPEC: Final = frozenset(resource.path() for resource in NAMED_BY_VMS)
+
+
+def _is_same(key: ObjectKey[Any] | ListKey[Any], old: object, new: object) -> bool:
+    """Whether a decision by what came from a store is one by what the API server says now."""
+    if old is new or old == new:
+        return True
+    return key.resource.path() in _KEPT_BY_SPEC and _specs(old) == _specs(new)
+
+
+def _specs(fact: object) -> object:
+    """An object, or those of a list, by name and spec; as it is what is neither."""
     if isinstance(fact, tuple):
-        return [(item.meta.name, _content(item)) for item in fact]
-    if isinstance(fact, Object) and getattr(fact, "data", None) is None:
-        return getattr(fact, "spec", None)
-    return fact
+        return [_specs(each) for each in fact]
+    return (fact.meta.name, getattr(fact, "spec", None)) if isinstance(fact, Object) else fact
