@@ -32,34 +32,34 @@ class OutOfTime(Unreadable):
 
 
 async def drive(
-    policy: Coroutine[Any, Any, T], cluster: Cluster, facts: Facts, deadline: float, input_name: str, batch: Batch = ()
+    coroutine: Coroutine[Any, Any, T], cluster: Cluster, facts: Facts, deadline: float, where: str, batch: Batch = ()
 ) -> T:
-    """What a policy, or another coroutine that awaits facts alone, returns.
+    """What a coroutine that awaits facts alone returns.
 
     Args:
-        policy: awaits ``facts``; its errors are passed on.
+        coroutine: awaits ``facts``; its errors are passed on.
         cluster: answers the keys.
-        facts: those of the policy.
+        facts: those of the coroutine.
         deadline: on the running loop's clock, in seconds; look-ups end by then.
-        input_name: the name of the input, for the error.
-        batch: what the policy awaits now; empty: it has not begun.
+        where: what asks, for the error: the path of a URL, or the name of a command or an input.
+        batch: what the coroutine awaits now; empty: it has not begun.
 
     Raises:
-        InputError: the policy takes more steps than ``facts.budget`` allows.
-        OutOfTime: the policy needs more facts, and the deadline has passed.
+        InputError: the coroutine takes more steps than ``facts.budget`` allows.
+        OutOfTime: the coroutine needs more facts, and the deadline has passed.
     """
     try:
         while True:
             answers = await _read(cluster, batch, deadline) if batch else None
             try:
-                batch = facts.budget.run(advance, policy, answers)
+                batch = facts.budget.run(advance, coroutine, answers)
             except StopIteration as returned:
                 result: T = returned.value
                 return result
             except TooComplex as error:
-                raise InputError(str(error), input_name) from None
+                raise InputError(str(error), where) from None
     finally:
-        policy.close()
+        coroutine.close()
 
 
 async def _read(cluster: Cluster, batch: Batch, deadline: float) -> Sequence[object]:
@@ -73,12 +73,12 @@ async def _read(cluster: Cluster, batch: Batch, deadline: float) -> Sequence[obj
     return answers
 
 
-async def confirmed(policy: Callable[[Facts], Awaitable[Decision]], facts: Facts) -> Decision:
-    """A policy's decision. Before it denies or warns, it is evaluated again with all that came from stores read again.
+async def confirmed(decide: Callable[[Facts], Awaitable[Decision]], facts: Facts) -> Decision:
+    """A policy's decision. Before it denies or warns, it is made again with all that came from stores read again.
 
     The policy knows nothing of it.
     """
-    decision = await policy(facts)
+    decision = await decide(facts)
     if not (decision.denial or decision.warnings):
         return decision
     stored = facts.informer_keys()
@@ -87,7 +87,7 @@ async def confirmed(policy: Callable[[Facts], Awaitable[Decision]], facts: Facts
     before, now = await facts.all(*stored), await facts.all(*map(uncached_key, stored))
     if all(_is_same(key, old, new) for key, old, new in zip(stored, before, now, strict=True)):
         return decision
-    return await policy(facts.fresh())
+    return await decide(facts.fresh())
 
 
 # Of these an informer keeps the name and the spec, and so no policy decides by anything else.

@@ -141,7 +141,7 @@ async def _review(review: _Review, gaps: list[str]) -> VolumeRequirements:
     )
 
 
-async def _read(
+async def _read_each(
     review: _Review, keys: Mapping[str, ObjectKey[V]], noun: str, gaps: list[str]
 ) -> dict[str, V | None]:
     """What the API server has by these keys, by volume, without what cannot be read: that is a gap."""
@@ -160,7 +160,7 @@ async def _read(
 async def _read_claims(review: _Review, gaps: list[str]) -> tuple[dict[str, Claim], dict[str, Claim | None]]:
     """The claims that are bound, by volume, and the others; None: there is no such claim yet."""
     keys = {volume: ObjectKey(CLAIMS, review.namespace, claim) for volume, claim in review.claims.items()}
-    claims = await _read(review, keys, "PersistentVolumeClaim", gaps)
+    claims = await _read_each(review, keys, "PersistentVolumeClaim", gaps)
     bound = {volume: claim for volume, claim in claims.items() if claim and claim.volume}
     return bound, {volume: claim for volume, claim in claims.items() if volume not in bound}
 
@@ -181,7 +181,7 @@ def _used_by_others(review: _Review, claims: Mapping[str, Claim | None]) -> Iter
 async def _bound(review: _Review, claims: Mapping[str, Claim], gaps: list[str]) -> list[Reachable]:
     keys = {volume: ObjectKey(VOLUMES, "", claim.volume) for volume, claim in claims.items()}
     required, gone = [], []
-    for volume, persistent in (await _read(review, keys, "PersistentVolume", gaps)).items():
+    for volume, persistent in (await _read_each(review, keys, "PersistentVolume", gaps)).items():
         if persistent is None or claims[volume].is_lost:
             gone.append(volume)
         elif persistent.terms:
