@@ -8,8 +8,8 @@ keys, and goes on with their answers where it left off. `webhook.review.driver` 
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from types import coroutine
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
@@ -68,7 +68,11 @@ class KubeVirtKey(Key[KubeVirtInstall], frozen=True):
 
 
 class NodesKey(Key[NodeIndex], frozen=True):
-    """All nodes, from the informer: for hints and explanations."""
+    """All nodes, from the informer: for hints and explanations.
+
+    The index is the informer's own and goes on changing. So nothing that was taken from it may be held across an
+    await: whoever decides by it reads everything else first, and then looks at it.
+    """
 
 
 class ListKey(Key[tuple[V, ...]], frozen=True):
@@ -168,7 +172,7 @@ class SchedulerKey(Key[SchedulerHealth], frozen=True):
 Batch: TypeAlias = tuple[Key[Any], ...]
 
 
-@coroutine
+@types.coroutine
 def _answers(batch: Batch) -> Generator[Batch, Sequence[object], Sequence[object]]:
     """What a batch's keys are answered, in their order, by whoever drives the coroutine that awaits this."""
     return (yield batch)
@@ -216,7 +220,7 @@ class Facts:
         if value is NOT_READ:
             self._learn(zip((key,), await _answers((key,)), strict=True))
             value = self._values[key]
-        # No `cast`, which is a call.
+        # An annotation tells the type: `cast` would be a call at each look-up.
         fact: T | None | Unavailable = value
         return fact
 
@@ -293,12 +297,26 @@ class NotInMemory(Exception):  # noqa: N818 - a state of affairs
         self.batch: Final = batch
 
 
-def from_memory(policy: Coroutine[Any, Any, T]) -> T:
+def advance(coroutine: Coroutine[Any, Any, Any], answers: Sequence[object] | None = None) -> Batch:
+    """Let a coroutine go on with the answers to its last batch, None at first, and return the batch that it needs next.
+
+    Raises:
+        StopIteration: it has returned; the value is what it has returned.
+        RuntimeError: it awaits something else than facts, which is a bug. It has been closed.
+    """
+    batch: object = coroutine.send(answers)
+    if not (isinstance(batch, tuple) and batch and all(isinstance(key, Key) for key in batch)):
+        coroutine.close()
+        raise RuntimeError(f"a policy awaits something that is not a fact: {batch!r}")
+    return batch
+
+
+def from_memory(coroutine: Coroutine[Any, Any, T]) -> T:
     """What a coroutine returns that finds in memory all facts that it needs; else a `NotInMemory`."""
     try:
-        batch = policy.send(None)
+        batch = advance(coroutine)
     except StopIteration as returned:
         result: T = returned.value
         return result
-    policy.close()
+    coroutine.close()
     raise NotInMemory(batch)

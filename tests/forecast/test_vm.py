@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -16,7 +18,7 @@ from webhook.admission.reasons import common, scheduling
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, Facts, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, from_memory
-from webhook.forecast.vm import LookupThread, SpreadAnswer, configuration_of, explain_spread
+from webhook.forecast.vm import BlockingLookups, SpreadAnswer, configuration_of, explain_spread
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.config import DEFAULTS
@@ -173,7 +175,7 @@ class SearchedSource(Cluster):
 
 async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:
     source = SearchedSource()
-    lookups = LookupThread({}, source)
+    lookups = BlockingLookups({}, source)
 
     def ask(get: Get) -> list[Any]:
         return [get("DataSource", "a", "i"), get("DataSource", "a", "none"), get("DataSource", "a", "i")]
@@ -186,9 +188,42 @@ async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:
 async def test_files_come_first_and_without_a_source_alone() -> None:
     found = {("DataSource", "a", "i"): {"from": "file"}}
     source = SearchedSource()
-    assert await LookupThread(found, source).run(lambda get: get("DataSource", "a", "i")) == {"from": "file"}
-    assert await LookupThread(found, None).run(lambda get: get("DataSource", "a", "x")) is None
+    assert await BlockingLookups(found, source).run(lambda get: get("DataSource", "a", "i")) == {"from": "file"}
+    assert await BlockingLookups(found, None).run(lambda get: get("DataSource", "a", "x")) is None
     assert source.asked == []
+
+
+async def test_rules_that_wait_leave_the_loops_threads_to_those_that_read() -> None:
+    """aiohttp resolves names in them: look-ups that took them all would wait for each other."""
+
+    class Resolving(SearchedSource):
+        async def read(self, key: Any, deadline: float) -> Any:
+            await asyncio.to_thread(bool)
+            return await super().read(key, deadline)
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    lookups = [BlockingLookups({}, Resolving()) for _ in range(10)]
+    async with asyncio.timeout(20):
+        found = await asyncio.gather(*(each.run(lambda get: get("DataSource", "a", "i")) for each in lookups))
+    assert found == [IMAGE] * 10
+
+
+async def test_what_is_in_memory_takes_no_thread() -> None:
+    class InMemory(SearchedSource):
+        answers_at_once = True
+
+        def peek(self, key: Any) -> object:
+            return IMAGE if key.name == "i" else Unavailable("no")
+
+    def ask(get: Get) -> tuple[object, ...]:
+        return get("DataSource", "a", "i"), threading.current_thread()
+
+    source = InMemory()
+    lookups = BlockingLookups({}, source)
+    assert await lookups.run(ask) == (IMAGE, threading.current_thread())
+    with pytest.raises(InputError) as caught:
+        await lookups.run(lambda get: get("DataSource", "a", "x"))
+    assert (caught.value.where, source.asked) == ("DataSource a/x", [])
 
 
 def test_a_command_that_is_interrupted_ends_although_a_rule_waits_for_an_object() -> None:
@@ -198,7 +233,7 @@ def test_a_command_that_is_interrupted_ends_although_a_rule_waits_for_an_object(
             await asyncio.Event().wait()
 
     async def interrupted() -> None:
-        running = asyncio.create_task(LookupThread({}, Stuck()).run(lambda get: get("DataSource", "a", "i")))
+        running = asyncio.create_task(BlockingLookups({}, Stuck()).run(lambda get: get("DataSource", "a", "i")))
         await asking.wait()
         running.cancel()
         await running
@@ -211,7 +246,7 @@ def test_a_command_that_is_interrupted_ends_although_a_rule_waits_for_an_object(
 @pytest.mark.parametrize(("namespace", "place"), [("a", "a/c"), ("", "c")])
 async def test_an_object_that_can_not_be_read(namespace: str, place: str, golden: Golden) -> None:
     with pytest.raises(InputError) as caught:
-        await LookupThread({}, SearchedSource()).run(lambda get: get("PersistentVolumeClaim", namespace, "c"))
+        await BlockingLookups({}, SearchedSource()).run(lambda get: get("PersistentVolumeClaim", namespace, "c"))
     assert caught.value.where == f"PersistentVolumeClaim {place}"
     golden(str(caught.value))
 

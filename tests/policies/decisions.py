@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import jsonpatch
@@ -18,8 +18,15 @@ from webhook.review.endpoints import BY_PATH, Handler
 T = TypeVar("T")
 
 
-def answered(policy: Coroutine[Any, Any, T], answers: Mapping[Key[Any], object]) -> tuple[T, list[Batch]]:
-    """What a policy returns whose facts are answered from a dictionary, and the batches in which it asked for them."""
+def answered(
+    policy: Coroutine[Any, Any, T],
+    answers: Mapping[Key[Any], object],
+    meanwhile: Callable[[Batch], object] = lambda _: None,
+) -> tuple[T, list[Batch]]:
+    """What a policy returns whose facts are answered from a dictionary, and the batches in which it asked for them.
+
+    ``meanwhile`` is called with each batch before it is answered.
+    """
     batches: list[Batch] = []
     said: list[object] | None = None
     while True:
@@ -27,6 +34,7 @@ def answered(policy: Coroutine[Any, Any, T], answers: Mapping[Key[Any], object])
             batches.append(policy.send(said))
         except StopIteration as returned:
             return returned.value, batches
+        meanwhile(batches[-1])
         said = [answers[key] for key in batches[-1]]
 
 

@@ -27,6 +27,8 @@ from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
 from webhook.placement import machines
+from webhook.placement.index import NodeIndex
+from webhook.placement.nodes import Node
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
 from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
 from webhook.review.endpoints import BY_PATH
@@ -385,6 +387,50 @@ async def test_what_is_in_memory_is_answered_at_once_and_alike(case: Case) -> No
     assert (verdict.decision, verdict.patch) == (remote.decision, remote.patch)
     # What is written out is read anew, and so is what denies.
     assert verdict.decision.denial or all(getattr(key, "fresh", False) for key in cluster.reads)
+
+
+def pooled(name: str, zone: str, devices: str) -> Node:
+    offer = migrations.offering(name, zone, **{migrations.FOO: devices})
+    offer["metadata"]["labels"]["pool"] = "vms"
+    return builders.read_node(offer)
+
+
+NODES = {
+    "devices": (pooled("node-a1", "a", "2"), pooled("b", "b", "2")),
+    "no devices": (pooled("node-a1", "a", "0"), pooled("b", "b", "0")),
+    "another zone": (pooled("node-a1", "a", "2"), pooled("b", "none", "2")),
+    "none": (),
+}
+
+
+@pytest.mark.parametrize("then", NODES)
+@pytest.mark.parametrize("first", NODES)
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if NodesKey() in case.facts])
+async def test_a_decision_rests_on_the_nodes_of_one_moment(case: str, first: str, then: str) -> None:
+    """The index is the informer's own, so nodes may change while any batch is read: the last state decides."""
+
+    async def decided(nodes: str, number: int = 0) -> tuple[Evaluation, int]:
+        class Changing(RemoteCluster):
+            async def read(self, key: Key[Any], deadline: float) -> Any:
+                answer = await super().read(key, deadline)
+                if len(self.batches) == number:
+                    for each in [*index]:
+                        index.remove(each.name)
+                    for each in NODES[then]:
+                        index.put(each)
+                return answer
+
+        index = NodeIndex(NODES[nodes])
+        path, body, known, _, section = CASES[case]
+        evaluation, cluster = await evaluated(path, body, {**known, NodesKey(): index}, section, Changing)
+        return evaluation, len(cluster.batches)
+
+    before, count = await decided(first)
+    after, _ = await decided(then)
+    for number in range(1, count + 1):
+        evaluation, asked = await decided(first, number)
+        expected = after if asked >= number else before
+        assert (evaluation.decision, evaluation.patch) == (expected.decision, expected.patch)
 
 
 @pytest.mark.parametrize("count", [5, 500])

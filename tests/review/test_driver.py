@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,17 +13,19 @@ import pytest
 
 from tests import builders
 from tests.builders import AVAILABLE, Json, changed, known, review
+from tests.policies.decisions import answered
 from tests.policies.instancetypes import world
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
+from webhook.admission.decision import Decision
 from webhook.admission.reasons import common, instancetypes, scheduling
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, Key, ListKey, NamespaceKey, ObjectKey, SchedulerKey
+from webhook.facts import NOT_READ, Facts, Key, ListKey, NamespaceKey, ObjectKey, SchedulerKey, from_memory
 from webhook.k8s.types.meta import Namespace, Unstructured
-from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED, UNSTRUCTURED_VMIS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
-from webhook.review.driver import OutOfTime, drive
+from webhook.review.driver import OutOfTime, confirmed, drive
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import InstancetypeSettings
@@ -149,6 +152,53 @@ async def test_a_policy_ends_with_its_cancelled_review() -> None:
     with pytest.raises(asyncio.CancelledError):
         await review
     assert ended == ["ended"]
+
+
+@types.coroutine
+def nothing() -> Generator[tuple[()], None, None]:
+    yield ()
+
+
+async def future() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("awaited", [lambda: asyncio.sleep(0), future, nothing], ids=["sleep", "future", "nothing"])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_policy_that_awaits_something_else_than_facts_is_a_bug(
+    awaited: Callable[[], Awaitable[None]], is_first: bool
+) -> None:
+    """It ends at once as one clear error, whoever drives it."""
+    ended: list[str] = []
+
+    async def policy(facts: Facts) -> Decision:
+        try:
+            if not is_first:
+                await facts.get(NAMES[0])
+            await awaited()
+        finally:
+            ended.append("")
+        return Decision(())
+
+    with pytest.raises(RuntimeError, match="a policy awaits something that is not a fact"):
+        await driven(policy, MemoryCluster({NAMES[0]: None}, peeked=set()))
+    with pytest.raises(RuntimeError, match="a policy awaits something that is not a fact"):
+        from_memory(policy(Facts.of({NAMES[0]: None})))
+    assert len(ended) == 2
+
+    async def handler(view: object, request: object, facts: Facts, settings: object) -> Decision:
+        return await policy(facts)
+
+    kept, endpoint = KeptInMemory(), msgspec.structs.replace(BY_PATH[SCHEDULE_VM], handler=handler)
+    place = msgspec.convert(
+        {"metadata": {"name": "demo", "labels": {names.policy_label(names.SCHEDULING): "enforce"}}}, Namespace
+    )
+    cluster = MemoryCluster({**known(), NamespaceKey("demo"): place, NAMES[0]: None}, peeked=set())
+    cluster.peeked = set(cluster.facts) - {NAMES[0]}
+    reviewer = Reviewer(cluster, builders.settings, kept, kept)
+    evaluation = await reviewer.evaluate(endpoint, msgspec.json.encode(review(builders.vm())), math.inf)
+    assert evaluation.decision.code == common.BUG
+    assert [type(error) for error in kept.errors] == [RuntimeError]
 
 
 async def test_the_parts_of_a_policy_share_one_budget_of_steps() -> None:
@@ -320,6 +370,46 @@ def test_a_relabelled_revision_is_another_one() -> None:
         for found in (copy, now)
     ]
     assert codes == [scheduling.SCHEDULER_WITHDRAWN, scheduling.ALREADY_INJECTED]
+
+
+def vmi_on(node: str) -> Unstructured:
+    return msgspec.convert({"metadata": {"name": "web"}, "spec": {}, "status": {"nodeName": node}}, Unstructured)
+
+
+def revision_of(name: str) -> ControllerRevision:
+    labels = {"instancetype.kubevirt.io/object-name": name}
+    return msgspec.convert({"metadata": {"name": "r1", "labels": labels}}, ControllerRevision)
+
+
+def labelled(**labels: str) -> Unstructured | None:
+    made = world.instancetype()
+    return whole(made | {"metadata": made["metadata"] | {"labels": labels}})
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "now", "again"),
+    [
+        (ObjectKey(UNSTRUCTURED_VMIS, "demo", "web"), vmi_on("a"), vmi_on("a"), False),
+        (ObjectKey(UNSTRUCTURED_VMIS, "demo", "web"), vmi_on("a"), vmi_on("b"), True),
+        (ListKey(UNSTRUCTURED_VMIS, "demo"), (vmi_on("a"),), (vmi_on("b"),), True),
+        (ObjectKey(REVISIONS, "demo", "r1"), revision_of("a"), revision_of("b"), True),
+        # Informers keep no labels of these, so nothing is decided by them.
+        (SIZE, labelled(), labelled(team="a"), False),
+        (SIZE, labelled(), None, True),
+        (IN_DEMO, (labelled(),), (labelled(team="a"),), False),
+        (IN_DEMO, (labelled(),), (), True),
+    ],
+)
+def test_what_has_changed_since_a_store_had_it_is_decided_by_again(
+    key: Key[Any], before: object, now: object, again: bool
+) -> None:
+    async def policy(facts: Facts) -> Decision:
+        seen.append(await facts.get(key))
+        return Decision((common.out_of_scope,), warnings=(common.out_of_scope,))
+
+    seen: list[object] = []
+    answered(confirmed(policy, Facts(peek=lambda asked: before if asked == key else NOT_READ)), {fresh(key): now})
+    assert seen == ([before, now] if again else [before])
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """What the policies say in each state that a request may have met: the oracle of the checker.
 
-Of the server it takes the policies alone, which are coroutines that await facts; no informer, no cache, no batches, no
-scope and no answer. For each fact that a policy awaits, the history names all that it may have been within the
-staleness that is promised (docs/reliability.md, webhook/cluster/live.py). The model follows each possibility: it
-evaluates the policy again with what led there and one more answer.
+Of the server it takes the policies alone, which are coroutines that await facts, and `webhook.review.driver.confirmed`,
+which evaluates them again before a denial; no informer, no cache, no batches, no scope and no answer. For each fact
+that a policy awaits, the history names all that it may have been within the staleness that is promised
+(docs/reliability.md, webhook/cluster/live.py). The model follows each possibility: it evaluates the policy again with
+what led there and one more answer.
 """
 
 from __future__ import annotations
@@ -121,10 +122,18 @@ class _LazyFacts(Facts):
 
     @classmethod
     def knowing(cls, known: Mapping[Key[Any], object], now: float) -> _LazyFacts:
-        """What a store may have answered is read again before a denial, what was read is not: policies see which."""
+        """Facts as a review comes to know them, in this order.
+
+        What a store may have answered is read again before a denial, what was read is not: policies see which. What a
+        store has said stays beside what was read after it, and what was read serves whoever asks for it later.
+        """
         stored = {key: value for key, value in known.items() if _is_stored(key)}
         facts = cls(now, lambda key: stored.get(key, NOT_READ))
-        facts._learn((key, value) for key, value in known.items() if key not in stored)
+        for key, value in known.items():
+            if key in stored:
+                facts._known(key)
+            else:
+                facts._learn([(key, value)])
         return facts
 
     async def prefetch(self, *keys: Key[Any]) -> None:

@@ -31,7 +31,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import ListKey
 from webhook.forecast.validation import Schemas
-from webhook.forecast.vm import LookupThread, StandInUuids, configuration_of, leaves_of
+from webhook.forecast.vm import BlockingLookups, StandInUuids, configuration_of, leaves_of
 from webhook.k8s.json_tree import member
 from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import ClusterConfig
@@ -256,7 +256,7 @@ async def _expand(request: _Request) -> _Expansion:
         schemas = await _schemas(request, of_cluster, configuration.rules.release, cluster)
         valid = _valid(request, schemas, result)
         objects = _sorted(valid, request)
-        lookups = LookupThread(objects.others, cluster)
+        lookups = BlockingLookups(objects.others, cluster)
         for machine in objects.machines:
             uuids, where = StandInUuids(machine.value), machine.where()
             if request.mode == "reference":

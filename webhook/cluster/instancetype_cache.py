@@ -19,7 +19,7 @@ from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import ObjectStore, OnRestore, Reflector
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
-from webhook.kubevirt.resources import PRESETS, REVISIONS, UNSTRUCTURED
+from webhook.kubevirt.resources import NAMED_BY_VMS
 
 MIB: Final = 1024 * 1024
 # Of one object's JSON. KubeVirt's own instancetypes have 2 KiB, most of it labels and annotations.
@@ -49,9 +49,7 @@ class Entry(Object, frozen=True):
 
 
 _RESOURCES: Final[Mapping[str, Resource[Any]]] = {
-    resource.path(): msgspec.structs.replace(resource, view=_Sent)
-    for resource in (*UNSTRUCTURED.values(), PRESETS)
-    if resource.kind != REVISIONS.kind
+    resource.path(): msgspec.structs.replace(resource, view=_Sent) for resource in NAMED_BY_VMS
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
-from webhook.forecast.vm import LookupThread
+from webhook.forecast.vm import BlockingLookups
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.find import MATCHERS, Matcher
 from webhook.kubevirt.instancetype.infer import infer
@@ -55,7 +55,7 @@ async def infer_matchers(vm: Json, old: Any, cluster: Cluster, namespace: str, r
         return Inferred(vm)
     try:
         before = old if isinstance(old, dict) else None
-        return await LookupThread({}, cluster).run(lambda get: _infer(vm, before, namespace, get, rules))
+        return await BlockingLookups({}, cluster).run(lambda get: _infer(vm, before, namespace, get, rules))
     except InputError as error:
         return Inferred(vm, unknown=f"{error.where}: {error.what}" if error.where else error.what)
 

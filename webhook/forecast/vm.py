@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID, uuid5
 
 import msgspec
@@ -21,7 +23,7 @@ from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.reader import RESOURCES, read_once
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.forecast.requests import RequestReport, create, eviction_of, migration_of, pod_of
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.forecast.start import admission_keys, devices_of_networks, review_admission, waiting_for, with_frequency
@@ -148,12 +150,12 @@ class VmExplanation(View, frozen=True):
         return bool(self.denial) or any(each.is_denied for each in self.requests if each.kind in vms)
 
 
-class LookupThread:
+class BlockingLookups:
     """Looks objects up for KubeVirt's rules, first in the files of a command, then in the source; each once.
 
     The rules are plain functions. What they look up to create a VMI follows from what they have found: a volume leads
-    to a DataVolume, that to a DataSource, and the names of revisions are computed. So they run in a thread, which waits
-    while the event loop reads.
+    to a DataVolume, that to a DataSource, and the names of revisions are computed. So they run once, and where the
+    source has not everything in memory, in a thread, which waits while the event loop reads.
 
     Args:
         others: the objects in the files.
@@ -170,23 +172,30 @@ class LookupThread:
         Raises:
             InputError: an object cannot be read, or the function raises it.
         """
-        loop = asyncio.get_running_loop()
+        loop, source = asyncio.get_running_loop(), self._source
 
         def get(kind: str, namespace: str, name: str) -> Json | None:
-            key = (kind, namespace, name)
-            if key not in self._objects and self._source:
-                reading = self._read(self._source, *key)
-                self._objects[key] = asyncio.run_coroutine_threadsafe(reading, loop).result()
-            return self._objects.get(key)
+            identity = (kind, namespace, name)
+            if identity not in self._objects and source:
+                key = ObjectKey(RESOURCES[kind], namespace, name)
+                obj = source.peek(key)
+                if obj is NOT_READ:
+                    obj = asyncio.run_coroutine_threadsafe(read_once(source, key), loop).result()
+                if isinstance(obj, Unavailable):
+                    place = f"{namespace}/{name}" if namespace else name
+                    raise InputError(f"cannot be read: {obj.why}", f"{kind} {place}", "add it to the file")
+                self._objects[identity] = cast("Json | None", obj)
+            return self._objects.get(identity)
 
-        return await asyncio.to_thread(function, get)
-
-    async def _read(self, source: Cluster, kind: str, namespace: str, name: str) -> Json | None:
-        obj = await read_once(source, ObjectKey(RESOURCES[kind], namespace, name))
-        if isinstance(obj, Unavailable):
-            place = f"{namespace}/{name}" if namespace else name
-            raise InputError(f"cannot be read: {obj.why}", f"{kind} {place}", "add it to the file")
-        return obj
+        if source is None or source.answers_at_once:
+            return function(get)
+        # A thread of its own: in those of the loop's executor aiohttp resolves names, for which this one may wait.
+        executor = ThreadPoolExecutor(1, "kubevirt-rules")
+        try:
+            return await loop.run_in_executor(executor, copy_context().run, function, get)
+        finally:
+            # Without a wait: where this is cancelled, the thread ends only after the loop has gone on.
+            executor.shutdown(wait=False)
 
 
 async def configuration_of(
@@ -416,7 +425,7 @@ class _VmExplainer:
             if base["kind"] == "VirtualMachineInstance":
                 created = creation.from_vmi(base, uuids.next, configuration)
             else:
-                lookups = LookupThread({}, self._sources.once)
+                lookups = BlockingLookups({}, self._sources.once)
                 created = await lookups.run(lambda get: creation.from_vm(base, get, uuids.next, configuration))
         except CreationDenied as denied:
             denial = denied.what

@@ -42,3 +42,5 @@ UNSTRUCTURED: Final = {
         _resource(*_INSTANCETYPE_API, "VirtualMachineClusterPreference", Unstructured),
     )
 }
+# What VMs name, or get by their labels, and informers keep: of these only the name, the kind and the ``spec``.
+NAMED_BY_VMS: Final = (*(each for each in UNSTRUCTURED.values() if each.kind != REVISIONS.kind), PRESETS)

@@ -17,8 +17,9 @@ from webhook.admission.decision import Decision
 from webhook.admission.step_budget import TooComplex
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
-from webhook.facts import Batch, Facts, uncached_key
+from webhook.facts import Batch, Facts, ListKey, ObjectKey, advance, uncached_key
 from webhook.k8s.types.meta import Object
+from webhook.kubevirt.resources import NAMED_BY_VMS
 from webhook.policies.common.required_facts import Unreadable
 
 T = TypeVar("T")
@@ -31,34 +32,34 @@ class OutOfTime(Unreadable):
 
 
 async def drive(
-    policy: Coroutine[Any, Any, T], cluster: Cluster, facts: Facts, deadline: float, input_name: str, batch: Batch = ()
+    coroutine: Coroutine[Any, Any, T], cluster: Cluster, facts: Facts, deadline: float, where: str, batch: Batch = ()
 ) -> T:
-    """What a policy, or another coroutine that awaits facts alone, returns.
+    """What a coroutine that awaits facts alone returns.
 
     Args:
-        policy: awaits ``facts``; its errors are passed on.
+        coroutine: awaits ``facts``; its errors are passed on.
         cluster: answers the keys.
-        facts: those of the policy.
+        facts: those of the coroutine.
         deadline: on the running loop's clock, in seconds; look-ups end by then.
-        input_name: the name of the input, for the error.
-        batch: what the policy awaits now; empty: it has not begun.
+        where: what asks, for the error: the path of a URL, or the name of a command or an input.
+        batch: what the coroutine awaits now; empty: it has not begun.
 
     Raises:
-        InputError: the policy takes more steps than ``facts.budget`` allows.
-        OutOfTime: the policy needs more facts, and the deadline has passed.
+        InputError: the coroutine takes more steps than ``facts.budget`` allows.
+        OutOfTime: the coroutine needs more facts, and the deadline has passed.
     """
     try:
         while True:
             answers = await _read(cluster, batch, deadline) if batch else None
             try:
-                batch = facts.budget.run(policy.send, answers)
+                batch = facts.budget.run(advance, coroutine, answers)
             except StopIteration as returned:
                 result: T = returned.value
                 return result
             except TooComplex as error:
-                raise InputError(str(error), input_name) from None
+                raise InputError(str(error), where) from None
     finally:
-        policy.close()
+        coroutine.close()
 
 
 async def _read(cluster: Cluster, batch: Batch, deadline: float) -> Sequence[object]:
@@ -72,27 +73,36 @@ async def _read(cluster: Cluster, batch: Batch, deadline: float) -> Sequence[obj
     return answers
 
 
-async def confirmed(policy: Callable[[Facts], Awaitable[Decision]], facts: Facts) -> Decision:
-    """A policy's decision. Before it denies or warns, it is evaluated again with all that came from stores read again.
+async def confirmed(decide: Callable[[Facts], Awaitable[Decision]], facts: Facts) -> Decision:
+    """A policy's decision. Before it denies or warns, it is made again with all that came from stores read again.
 
     The policy knows nothing of it.
     """
-    decision = await policy(facts)
+    decision = await decide(facts)
     if not (decision.denial or decision.warnings):
         return decision
     stored = facts.informer_keys()
     if not stored:
         return decision
     before, now = await facts.all(*stored), await facts.all(*map(uncached_key, stored))
-    if all(old is new or _content(old) == _content(new) for old, new in zip(before, now, strict=True)):
+    if all(_is_same(key, old, new) for key, old, new in zip(stored, before, now, strict=True)):
         return decision
-    return await policy(facts.fresh())
+    return await decide(facts.fresh())
 
 
-def _content(fact: object) -> object:
-    """What a decision rests on, of an object or a list: stored ones have no metadata but the name."""
+# Of these an informer keeps the name and the spec, and so no policy decides by anything else.
+_KEPT_BY_SPEC: Final = frozenset(resource.path() for resource in NAMED_BY_VMS)
+
+
+def _is_same(key: ObjectKey[Any] | ListKey[Any], old: object, new: object) -> bool:
+    """Whether a decision by what came from a store is one by what the API server says now."""
+    if old is new or old == new:
+        return True
+    return key.resource.path() in _KEPT_BY_SPEC and _specs(old) == _specs(new)
+
+
+def _specs(fact: object) -> object:
+    """An object, or those of a list, by name and spec; as it is what is neither."""
     if isinstance(fact, tuple):
-        return [(item.meta.name, _content(item)) for item in fact]
-    if isinstance(fact, Object) and getattr(fact, "data", None) is None:
-        return getattr(fact, "spec", None)
-    return fact
+        return [_specs(each) for each in fact]
+    return (fact.meta.name, getattr(fact, "spec", None)) if isinstance(fact, Object) else fact

@@ -35,14 +35,14 @@ T = TypeVar("T")
 V = TypeVar("V", bound=Object)
 S = TypeVar("S", bound=PolicySettings)
 
-_Policy: TypeAlias = Callable[[V, Request[V], Facts, S], Coroutine[Any, Any, T]]
-# A policy says what mode enforce would do; it has no clock, no network and no memory, and awaits nothing but facts. Its
-# settings are its policy's section of the snapshot, with the namespace's parameters worked in.
-Handler: TypeAlias = _Policy[V, S, Decision]
+_HandlerOf: TypeAlias = Callable[[V, Request[V], Facts, S], Coroutine[Any, Any, T]]
+# A handler says what mode enforce would do; it has no clock, no network and no memory, and awaits nothing but facts.
+# Its settings are its policy's section of the snapshot, with the namespace's parameters worked in.
+Handler: TypeAlias = _HandlerOf[V, S, Decision]
 
 
-def combine(first: Handler[V, S], second: _Policy[V, S, Decision | None]) -> Handler[V, S]:
-    """The policy that decides what two say that change different fields; the second may be silent, and never denies."""
+def combine(first: Handler[V, S], second: _HandlerOf[V, S, Decision | None]) -> Handler[V, S]:
+    """A handler that decides what two say that change different fields; the second may be silent, and never denies."""
 
     async def handler(view: V, request: Request[V], facts: Facts, settings: S) -> Decision:
         decision = await first(view, request, facts, settings)

@@ -28,7 +28,7 @@ from webhook.admission.reasons import common
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
-from webhook.facts import Batch, Facts, NotInMemory, from_memory
+from webhook.facts import Batch, Facts, NotInMemory, advance, from_memory
 from webhook.names import Mode
 from webhook.review.driver import OutOfTime, confirmed, drive
 from webhook.review.endpoints import Endpoint
@@ -75,18 +75,18 @@ class PendingReview(msgspec.Struct, frozen=True):
     """A review that waits for facts.
 
     Attributes:
-        evaluation: what waits for the batch.
+        coroutine: what waits for the batch.
     """
 
     review: _Review
-    evaluation: Coroutine[Any, Any, Evaluation]
+    coroutine: Coroutine[Any, Any, Evaluation]
     batch: Batch
 
 
 class Observer:
     """Gets every evaluated request."""
 
-    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+    def on_evaluated(self, endpoint: Endpoint, evaluation: Evaluation, seconds: float) -> None:
         """A request was evaluated within ``seconds``."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
@@ -148,27 +148,27 @@ class Reviewer:
         received = endpoint.codec.decode(body)
         facts = Facts(self._wall(), self.cluster.peek, verified=verified)
         review = _Review(endpoint, received, facts, self._settings(), start)
-        evaluation = _decide(review, self._scopes)
+        coroutine = _decide(review, self._scopes)
         try:
-            batch: Batch = facts.budget.run(evaluation.send, None)
+            batch = facts.budget.run(advance, coroutine)
         except StopIteration as returned:
-            verdict: Evaluation = returned.value
+            evaluation: Evaluation = returned.value
         except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
-            verdict = self._evaluate_bug(review, error)
+            evaluation = self._evaluate_bug(review, error)
         else:
-            return PendingReview(review, evaluation, batch)
-        return self._report(review, verdict)
+            return PendingReview(review, coroutine, batch)
+        return self._report(review, evaluation)
 
     async def evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
         """The evaluation of a review that waits for facts; look-ups end by the deadline, on the loop's clock."""
         review, path = pending.review, pending.review.endpoint.path
         try:
-            verdict = await drive(pending.evaluation, self.cluster, review.facts, deadline, path, pending.batch)
+            evaluation = await drive(pending.coroutine, self.cluster, review.facts, deadline, path, pending.batch)
         except OutOfTime as error:
-            verdict = _unknown(review, common.lookup_failed("the request was not evaluated", error.why))
+            evaluation = _unknown(review, common.lookup_failed("the request was not evaluated", error.why))
         except Exception as error:  # noqa: BLE001 - the same
-            verdict = self._evaluate_bug(review, error)
-        return self._report(review, verdict)
+            evaluation = self._evaluate_bug(review, error)
+        return self._report(review, evaluation)
 
     def overloaded(self, endpoint: Endpoint, prefix: bytes, why: str, status: int) -> bytes | None:
         """The answer to a review that is not evaluated, since there is no memory or time for it.
@@ -207,12 +207,12 @@ class Reviewer:
             observer.on_error(review.endpoint, error)
         return _unknown(review, common.internal_error(review.received.request.uid))
 
-    def _report(self, review: _Review, verdict: Evaluation) -> Evaluation:
+    def _report(self, review: _Review, evaluation: Evaluation) -> Evaluation:
         """Pass an evaluation on to metrics and audit."""
         seconds = time.perf_counter() - review.start
-        endpoint, request, decision = review.endpoint, verdict.request, verdict.decision
+        endpoint, request, decision = review.endpoint, evaluation.request, evaluation.decision
         for observer in self._observers:
-            observer.on_evaluated(endpoint, verdict, seconds)
+            observer.on_evaluated(endpoint, evaluation, seconds)
         ages = self.cluster.ages(review.facts.remembered)
         namespace, object_name, user = request.namespace or "", wire.object_name(request), request.user_info.username
         record = Record(
@@ -229,8 +229,8 @@ class Reviewer:
             ),
             scrub_short(user) if len(user) <= SHORT else scrub_prose(user),
             wire.is_dry_run(request),
-            verdict.mode,
-            verdict.label,
+            evaluation.mode,
+            evaluation.label,
             decision.reasons,
             redact_changes(decision.changes) if decision.changes else (),
             decision.denial.message if decision.denial else None,
@@ -240,14 +240,14 @@ class Reviewer:
             decision.details or msgspec.UNSET,
         )
         self._audit.write(record)
-        return verdict
+        return evaluation
 
 
-def encode(verdict: Evaluation) -> bytes:
+def encode(evaluation: Evaluation) -> bytes:
     """The encoded answer. Its audit annotations repeat the audit line in short in the API server's own audit log."""
-    reason = verdict.decision.reasons[0].code
-    notes = {"mode": verdict.mode, "decision": verdict.label, "reason": reason, **verdict.outcome.notes}
-    return wire.encode(verdict.api_version, verdict.request, verdict.outcome, verdict.patch, notes)
+    reason = evaluation.decision.reasons[0].code
+    notes = {"mode": evaluation.mode, "decision": evaluation.label, "reason": reason, **evaluation.outcome.notes}
+    return wire.encode(evaluation.api_version, evaluation.request, evaluation.outcome, evaluation.patch, notes)
 
 
 async def _decide(review: _Review, scopes: Scopes) -> Evaluation:

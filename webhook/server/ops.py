@@ -224,11 +224,12 @@ class Metrics(Observer, TrafficObserver):
         """Count a request for an explanation."""
         self._explained[str(status),] = self._explained.get((str(status),), 0) + 1
 
-    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+    def on_evaluated(self, endpoint: Endpoint, evaluation: Evaluation, seconds: float) -> None:
         """Count an evaluation."""
+        code = evaluation.decision.reasons[0].code
         key = (
-            *(endpoint.policy, endpoint.resource, verdict.mode, verdict.label, verdict.decision.reasons[0].code),
-            "true" if is_dry_run(verdict.request) else "false",
+            *(endpoint.policy, endpoint.resource, evaluation.mode, evaluation.label, code),
+            "true" if is_dry_run(evaluation.request) else "false",
         )
         self._decisions[key] = self._decisions.get(key, 0) + 1
 

@@ -11,6 +11,7 @@ import pytest
 from tests.builders import Json
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, ObjectKey, from_memory
+from webhook.k8s.resources import Resource
 from webhook.placement.machines import CLAIMS, STORAGE_CLASSES, VOLUMES, Claim, PersistentVolume, StorageClass, Vmi
 from webhook.placement.nodes import Node
 from webhook.policies.common.volumes import NewClaim, VolumeRequirements, review_volumes_of_starting
@@ -122,6 +123,23 @@ def nodes_of(found: VolumeRequirements) -> str:
 def test_where_a_volume_can_be_used(known: dict[str, Any], nodes: str, gaps: int) -> None:
     found = review(PVC, **known)
     assert (nodes_of(found), len(found.gaps)) == (nodes, gaps)
+
+
+@pytest.mark.parametrize("what", [CLAIMS, VOLUMES], ids=["claim", "volume"])
+def test_one_that_can_not_be_read_takes_nothing_from_the_others(what: Resource[Any]) -> None:
+    """What is known of the first volume, and of the third, counts though the second is a gap."""
+    names = ("first", "second", "third")
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    vmi = msgspec.convert({"metadata": {"name": "web"}, "spec": {"volumes": volumes}}, Vmi)
+    facts: dict[Key[Any], object] = {
+        **{ObjectKey(CLAIMS, "shop", name): claim(f"pv-{name}") for name in names},
+        **{ObjectKey(VOLUMES, "", f"pv-{name}"): volume("b") for name in names},
+    }
+    unread: Key[Any] = ObjectKey(CLAIMS, "shop", "second") if what is CLAIMS else ObjectKey(VOLUMES, "", "pv-second")
+    facts[unread] = Unavailable("403")
+    found = from_memory(review_volumes_of_starting(vmi, "shop", Facts.of(facts), {}))
+    assert [each.volume for each in found.own] == ["first", "third"]
+    assert [gap for gap in found.gaps if "second" in gap and "403" in gap] == list(found.gaps)
 
 
 @pytest.mark.parametrize(

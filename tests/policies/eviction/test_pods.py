@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import CONTROLLER, Json, config_of, installed
+from tests.builders import CONTROLLER, Json, changed, config_of, installed, read_node
 from tests.golden_files import Golden
+from tests.policies.decisions import answered
 from tests.policies.eviction import world as evictions
 from tests.policies.eviction.world import CAPTURE, MINE, NOW, decide, facts, migration, pod, read, review, stamp, vmi
 from tests.policies.migration.world import NODES, OWNED, PODS, VMI, launcher, node
@@ -22,13 +23,15 @@ from webhook.admission.decision import Decision, Reason
 from webhook.admission.reasons import common
 from webhook.admission.reasons import eviction as reasons
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.facts import Batch, Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.placement.index import NodeIndex
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Migration, Vmi
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, QuotaStatus, ResourceQuota
 from webhook.placement.requirements import Origin, Staying, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import pods
 from webhook.policies.eviction.pods import blackout, cool_down, too_many
+from webhook.review.endpoints import BY_PATH
 from webhook.settings.model import DAYS, Blackout, Day, EvictionSettings
 
 ALWAYS = (Blackout(begin="00:00", end="24:00"),)
@@ -346,13 +349,32 @@ class TestForged:
         assert decide(large | {NodesKey(): facts(nodes=CORDONED)[NodesKey()]}, max_per_cluster=1).denial
 
 
+EMPTIED = NODES[0] | {"status": {"conditions": [{"type": "DrainInProgress", "status": "True"}]}}
+
+
 def test_a_vm_whose_node_is_emptied_is_not_paced() -> None:
     """A drain would move it without any pacing."""
-    emptied = NODES[0] | {"status": {"conditions": [{"type": "DrainInProgress", "status": "True"}]}}
-    known = facts(nodes=[emptied, *NODES[1:]], migrations=[migration()]) | evacuating("demo", "other")
+    known = facts(nodes=[EMPTIED, *NODES[1:]], migrations=[migration()]) | evacuating("demo", "other")
     assert decide(facts(migrations=[migration()])).code == reasons.COOL_DOWN
     assert decide(known, max_per_cluster=1).code == common.ELIGIBLE
     assert decide(known, blackouts=ALWAYS).code == reasons.BLACKOUT
+
+
+def test_nor_is_one_whose_node_begins_to_be_emptied_while_evacuations_are_counted() -> None:
+    known = facts() | evacuating("demo", "other")
+    nodes = known[NodesKey()]
+    assert isinstance(nodes, NodeIndex)
+
+    def meanwhile(batch: Batch) -> None:
+        if ObjectKey(EVACUEES, "demo", "other") in batch:
+            nodes.put(read_node(EMPTIED))
+
+    endpoint = BY_PATH["/mutate/eviction/pods/enforce"]
+    request = endpoint.codec.decode(msgspec.json.encode(review())).request
+    settings = changed(EvictionSettings(), max_per_cluster=1)
+    for begins, code in ((lambda _: None, reasons.TOO_MANY_EVACUATIONS), (meanwhile, common.ELIGIBLE)):
+        policy = endpoint.handler(request.object, request, Facts(NOW), settings)
+        assert answered(policy, known, begins)[0].code == code
 
 
 @pytest.mark.parametrize("key", [KubeVirtKey(), THE_POD, VMI, MINE, NodesKey()])

@@ -85,7 +85,7 @@ def test_all_that_kubevirts_rules_look_up_has_been_read(vm: Json) -> None:
     """They can't wait: an object that they look up and nobody has read would be an internal error."""
     lookups = Lookups(Facts(peek=peek), "demo")
     with suppress(InputError):
-        from_memory(lookups.read_named(read_vm(vm, NEWEST)))
+        from_memory(lookups.prefetch_named(read_vm(vm, NEWEST)))
 
         for matcher in MATCHERS:
             for find in (matcher.find, matcher.live):
@@ -107,12 +107,21 @@ def test_what_a_vm_names_is_read_at_once_and_then_what_its_revisions_lead_to() -
     }
     vm = world.vm(instancetype=world.SMALL, preference=world.FEDORA) | {"status": references}
     known: dict[Key[Any], object] = {key: peek(key) for key in map(key_of, BY_ID)}
-    _, batches = answered(Lookups(Facts(), "demo").read_named(read_vm(vm, NEWEST)), known)
+    _, batches = answered(Lookups(Facts(), "demo").prefetch_named(read_vm(vm, NEWEST)), known)
     # The revision was captured from another instancetype, and that one counts which the VM names now.
     assert batches == [
         (key_of(("ControllerRevision", "demo", "large")), key_of(("ControllerRevision", "demo", "likes"))),
         (key_of(("VirtualMachineClusterInstancetype", "", "u1.small")),),
     ]
+
+
+def test_a_matcher_that_is_still_to_be_inferred_leads_to_no_live_object() -> None:
+    """So a revision that cannot be read, which an earlier matcher has left in the status, does not matter."""
+    status = {each.reference: {"controllerRevisionRef": {"name": "small"}} for each in MATCHERS}
+    vm = world.vm(**{each.field: {"inferFromVolume": "root"} for each in MATCHERS}) | {"status": status}
+    small = key_of(("ControllerRevision", "demo", "small"))
+    lookups = Lookups(Facts.of({small: Unavailable("no answer")}), "demo")
+    from_memory(lookups.prefetch_named(read_vm(vm, NEWEST)))
 
 
 def key_of(identity: tuple[str, str, str]) -> ObjectKey[Unstructured]:

@@ -147,9 +147,10 @@ class Evaluator:
                 inferred = inferred or await self._infer(request)
                 if inferred.denial:
                     break
-            verdict = await self._call(endpoint, review, inferred.vm if inferred else request.get("object"), deadline)
+            obj = inferred.vm if inferred else request.get("object")
+            evaluation = await self._call(endpoint, review, obj, deadline)
             is_read = self.objects or position + 1 < len(endpoints)
-            self._take(endpoint, verdict, request, result, is_read=is_read)
+            self._take(endpoint, evaluation, request, result, is_read=is_read)
             if result.message is not None:
                 break
         # KubeVirt's webhook looks at VMs wherever they are; one that kubevirt-webhook denies doesn't get there.
@@ -182,19 +183,19 @@ class Evaluator:
             raise InputError(error.what, f"{review.source}: {error.where}", error.fix) from None
 
     def _take(
-        self, endpoint: Endpoint, verdict: Evaluation, request: dict[str, Any], result: Result, *, is_read: bool
+        self, endpoint: Endpoint, evaluation: Evaluation, request: dict[str, Any], result: Result, *, is_read: bool
     ) -> None:
         """Add what an endpoint says to the result, and make its changes in the request's object if that is read."""
-        evaluation = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": verdict.mode}
-        evaluation |= {"decision": verdict.label, "reasons": msgspec.to_builtins(verdict.decision.reasons)}
-        result.judgements.append(evaluation | {"changes": msgspec.to_builtins(verdict.decision.changes)})
+        judgement = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": evaluation.mode}
+        judgement |= {"decision": evaluation.label, "reasons": msgspec.to_builtins(evaluation.decision.reasons)}
+        result.judgements.append(judgement | {"changes": msgspec.to_builtins(evaluation.decision.changes)})
         # Like kubectl, which prints a warning once.
-        result.warnings.extend(each for each in verdict.outcome.warnings if each not in result.warnings)
-        result.decision = max(result.decision, verdict.label, key=WEIGHT.index)
-        if verdict.outcome.denial:
-            result.message = verdict.outcome.denial.message
+        result.warnings.extend(each for each in evaluation.outcome.warnings if each not in result.warnings)
+        result.decision = max(result.decision, evaluation.label, key=WEIGHT.index)
+        if evaluation.outcome.denial:
+            result.message = evaluation.outcome.denial.message
             return
-        operations = msgspec.json.decode(verdict.patch) if verdict.patch else []
+        operations = msgspec.json.decode(evaluation.patch) if evaluation.patch else []
         result.patch.extend(operations)
         # What is not read is not made: applying costs more than the evaluation.
         if operations and is_read:

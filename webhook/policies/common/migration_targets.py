@@ -168,6 +168,7 @@ class _Source(NamedTuple):
 
 
 async def _source(vmi: Vmi, namespace: str, facts: Facts) -> _Source:
+    """It as it is now; once its keys have been read, nothing is waited for."""
     await facts.prefetch(*keys_for(vmi, namespace))
     nodes = await read(facts, NodesKey(), "the nodes")
     configuration = await read_configuration(facts) or DEFAULTS
@@ -204,16 +205,24 @@ async def find(namespace: str, name: str, facts: Facts, migration: Migration = N
 async def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target:
     """The target of a migration, with the labels that it adds, of a VMI that the caller has already read.
 
+    It counts for the nodes of now (see `NodesKey`): its caller reviews it before awaiting anything else.
+
     Raises:
         Unreadable: a fact that the target depends on cannot be read.
     """
     source = await _source(vmi, namespace, facts)
     await facts.prefetch(*_keys_by_pod(source, vmi, namespace))
-    nodes, configuration, node, pod, demand = source
+    configuration, pod = source.configuration, source.pod
     added_before = await _previously_added(pod, namespace, facts) if pod else {}
     labels, tolerations, gaps = await _plugins(vmi, pod, added_before, namespace, configuration, facts)
-    apart, apart_gaps = await _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
+    avoided, apart_gaps = await _nodes_to_avoid(vmi, pod, namespace, configuration, facts)
+    # Nodes may have changed while all that was read, and again while DeviceClasses are that are needed only now.
+    nodes, _, node, _, demand = await _source(vmi, namespace, facts)
+    if _driver_resources(demand.requests):
+        await facts.prefetch(ListKey(DEVICE_CLASSES, ""))
+        nodes, _, node, _, demand = await _source(vmi, namespace, facts)
     by_drivers = await provided_by_drivers(demand.requests, facts)
+    apart = _keep_apart(avoided, nodes)
     return Target(
         vmi,
         nodes,
@@ -272,6 +281,12 @@ async def usage(target: Target, namespace: str, facts: Facts) -> PodUsage:
     """What the target pod counts for in the quotas of its namespace; LimitRanges that cannot be read give nothing."""
     ranges = await facts.get(ListKey(LIMIT_RANGES, namespace))
     return usage_of(target.pod, target.requests, () if isinstance(ranges, Unavailable) else ranges or ())
+
+
+async def keys_by_quotas(namespace: str, facts: Facts) -> tuple[Key[Any], ...]:
+    """What `review_quota` reads beside the quotas of a namespace."""
+    quotas = await facts.get(ListKey(QUOTAS, namespace))
+    return (ListKey(LIMIT_RANGES, namespace),) if isinstance(quotas, tuple) and quotas else ()
 
 
 async def review_quota(target: Target, namespace: str, facts: Facts) -> QuotaReview:
@@ -380,29 +395,34 @@ def _pods_with(reservation: str, namespace: str) -> ListKey[LauncherPod]:
 _APART: Final = "KubeVirt keeps VMs with the same persistent reservation on different nodes"
 
 
-async def _keep_apart(
-    vmi: Vmi, pod: LauncherPod | None, namespace: str, nodes: NodeIndex, configuration: ClusterConfig, facts: Facts
-) -> tuple[tuple[Label, ...], list[str]]:
-    """What the VM's reservations, which its pod shows, require of nodes, and what is not known of it.
+async def _nodes_to_avoid(
+    vmi: Vmi, pod: LauncherPod | None, namespace: str, configuration: ClusterConfig, facts: Facts
+) -> tuple[set[str], list[str]]:
+    """The nodes of other VMs with the VM's reservations, which its pod shows, and what is not known of them.
 
     Pods of other namespaces do not count.
     """
     if not _keeps_apart(vmi, configuration):
-        return (), []
+        return set(), []
     reservations = pod.reservations if pod else ()
     if not reservations:
-        return (), [f"{_APART}, and the VM's current pod does not show which ones those are"]
-    gaps, hosts = [], set()
+        return set(), [f"{_APART}, and the VM's current pod does not show which ones those are"]
+    gaps: list[str] = []
+    avoided: set[str] = set()
     if len(reservations) == MOST_RESERVATIONS:
         gaps.append(f"{_APART}, of which at most {MOST_RESERVATIONS} are evaluated here")
     for others in await facts.all(*(_pods_with(reservation, namespace) for reservation in reservations)):
         if isinstance(others, Unavailable):
             gaps.append(f"{_APART}, and the pods of these cannot be read: {others.why}")
             continue
-        names = {other.node_name for other in others or () if not other.is_over} - {"", vmi.node_name}
-        hosts |= {node.labels[HOSTNAME] for name in names if (node := nodes.get(name)) and HOSTNAME in node.labels}
-    label = Label(Origin.RESERVATION, Expression(HOSTNAME, NOT_IN, tuple(sorted(hosts))))
-    return ((label,) if hosts else ()), gaps
+        avoided |= {other.node_name for other in others or () if not other.is_over} - {"", vmi.node_name}
+    return avoided, gaps
+
+
+def _keep_apart(avoided: Iterable[str], nodes: NodeIndex) -> tuple[Label, ...]:
+    """What keeps a target pod off some nodes."""
+    hosts = {node.labels[HOSTNAME] for name in avoided if (node := nodes.get(name)) and HOSTNAME in node.labels}
+    return (Label(Origin.RESERVATION, Expression(HOSTNAME, NOT_IN, tuple(sorted(hosts)))),) if hosts else ()
 
 
 # Nodes are all in the audit record; the combinations of reasons could be as many as they.

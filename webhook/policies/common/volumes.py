@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from webhook.errors import Unavailable, quote
 from webhook.facts import Facts, ListKey, ObjectKey
+from webhook.k8s.types.meta import Object
 from webhook.k8s.types.selectors import IN, NAME_FIELD, Expression, Term
 from webhook.placement.machines import CLAIMS, STATE_PREFIX, STORAGE_CLASSES, VOLUMES, Claim, StorageClass, Vmi
 from webhook.placement.requirements import Origin, Reachable
-from webhook.policies.common.required_facts import Unreadable, require
 from webhook.text import pluralize
+
+V = TypeVar("V", bound=Object)
 
 # Of one VM, whose owner writes the list: the server reads them for anyone who looks at the page.
 MAX_CLAIMS: Final = 64
@@ -128,14 +130,9 @@ async def _review(review: _Review, gaps: list[str]) -> VolumeRequirements:
         volumes = pluralize(more, "more volume")
         gaps.append(f"which nodes reach {volumes} of the VM was not looked up: {MAX_CLAIMS} is the limit")
         review = review._replace(claims=dict(islice(review.claims.items(), MAX_CLAIMS)))
-    required: list[Reachable] = []
-    try:
-        bound, unbound = await _read_claims(review)
-        gaps += _used_by_others(review, {**bound, **unbound})
-        required += await _bound(review, bound, gaps)
-        required += await _unbound(review, unbound, gaps)
-    except Unreadable as error:
-        gaps.append(f"which nodes reach the VM's volumes is not known: {error.why}")
+    bound, unbound = await _read_claims(review, gaps)
+    gaps += _used_by_others(review, {**bound, **unbound})
+    required = [*await _bound(review, bound, gaps), *await _unbound(review, unbound, gaps)]
     attached = review.vmi.attached_volumes
     return VolumeRequirements(
         tuple(each for each in required if each.volume not in attached),
@@ -144,11 +141,26 @@ async def _review(review: _Review, gaps: list[str]) -> VolumeRequirements:
     )
 
 
-async def _read_claims(review: _Review) -> tuple[dict[str, Claim], dict[str, Claim | None]]:
+async def _read_each(
+    review: _Review, keys: Mapping[str, ObjectKey[V]], noun: str, gaps: list[str]
+) -> dict[str, V | None]:
+    """What the API server has by these keys, by volume, without what cannot be read: that is a gap."""
+    found: dict[str, V | None] = {}
+    unread: dict[str, str] = {}
+    for (volume, key), fact in zip(keys.items(), await review.facts.all(*keys.values()), strict=True):
+        if isinstance(fact, Unavailable):
+            unread[volume] = f"{noun} {key.name} cannot be read: {fact.why}"
+        else:
+            found[volume] = fact
+    if unread:
+        gaps.append(f"which nodes reach {_listed(unread)} is not known: {next(iter(unread.values()))}")
+    return found
+
+
+async def _read_claims(review: _Review, gaps: list[str]) -> tuple[dict[str, Claim], dict[str, Claim | None]]:
     """The claims that are bound, by volume, and the others; None: there is no such claim yet."""
     keys = {volume: ObjectKey(CLAIMS, review.namespace, claim) for volume, claim in review.claims.items()}
-    found = zip(keys.items(), await review.facts.all(*keys.values()), strict=True)
-    claims = {volume: require(claim, f"PersistentVolumeClaim {key.name}") for (volume, key), claim in found}
+    claims = await _read_each(review, keys, "PersistentVolumeClaim", gaps)
     bound = {volume: claim for volume, claim in claims.items() if claim and claim.volume}
     return bound, {volume: claim for volume, claim in claims.items() if volume not in bound}
 
@@ -169,8 +181,7 @@ def _used_by_others(review: _Review, claims: Mapping[str, Claim | None]) -> Iter
 async def _bound(review: _Review, claims: Mapping[str, Claim], gaps: list[str]) -> list[Reachable]:
     keys = {volume: ObjectKey(VOLUMES, "", claim.volume) for volume, claim in claims.items()}
     required, gone = [], []
-    for (volume, key), found in zip(keys.items(), await review.facts.all(*keys.values()), strict=True):
-        persistent = require(found, f"PersistentVolume {key.name}")
+    for volume, persistent in (await _read_each(review, keys, "PersistentVolume", gaps)).items():
         if persistent is None or claims[volume].is_lost:
             gone.append(volume)
         elif persistent.terms:

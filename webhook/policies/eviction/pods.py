@@ -40,7 +40,7 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
-from webhook.placement.quota import LIMIT_RANGES, QUOTAS
+from webhook.placement.quota import QUOTAS
 from webhook.placement.requirements import Origin, Staying
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import details, no_node
@@ -154,26 +154,33 @@ async def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSe
     if forbidden := blackout(settings.blackouts, facts.now):
         return _deny(forbidden)
     # What a drain or a shutdown moves in a moment is not paced; drains are not, either.
-    nodes = await facts.get(NodesKey())
-    node = nodes.get(vmi.node_name) if isinstance(nodes, NodeIndex) else None
-    is_leaving = node is not None and node.is_being_emptied
-    if not is_leaving and (too_soon := cool_down(own, facts.now, settings)):
+    if not await _is_leaving(vmi, facts) and (too_soon := cool_down(own, facts.now, settings)):
         return _deny(too_soon)
     configuration = await read_configuration(facts) or DEFAULTS
     if problem := migration_targets.state_problem(vmi, configuration.release):
         return _deny(reasons.name_too_long(problem))
     if terms := migration_targets.holding_back(vmi, configuration):
         return _deny(reasons.held_back(" and ".join(terms)))
-    capped, doubt = (None, None) if is_leaving else await _reached_cap(namespace, facts, settings)
-    return _deny(capped) if capped else _add_doubt(await _evaluate_placement(vmi, namespace, facts), doubt)
+    doubt = None
+    if not await _is_leaving(vmi, facts):
+        capped, doubt = await _reached_cap(namespace, facts, settings)
+        if capped and not await _is_leaving(vmi, facts):
+            return _deny(capped)
+    return _add_doubt(await _evaluate_placement(vmi, namespace, facts), doubt)
+
+
+async def _is_leaving(vmi: Vmi, facts: Facts) -> bool:
+    """Whether the node of a VM is being emptied now; False where that is not known."""
+    nodes = await facts.get(NodesKey())
+    node = nodes.get(vmi.node_name) if isinstance(nodes, NodeIndex) else None
+    return node is not None and node.is_being_emptied
 
 
 async def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM, and by the quotas that could deny its target pod."""
     quotas = ListKey(QUOTAS, namespace)
     await facts.prefetch(*migration_targets.keys_for(vmi, namespace), quotas)
-    found = await facts.get(quotas)
-    limits = (ListKey(LIMIT_RANGES, namespace),) if isinstance(found, tuple) and found else ()
+    limits = await migration_targets.keys_by_quotas(namespace, facts)
     await facts.prefetch(*await migration_targets.keys_by_pod(vmi, namespace, facts), *limits)
     target = await migration_targets.of(vmi, namespace, facts)
     if problem := migration_targets.cpu_problem(vmi, target.pod, target.nodes.get(vmi.node_name)):

@@ -1,7 +1,7 @@
 """Facts as KubeVirt's rules look them up: by kind, namespace and name.
 
-The rules are plain functions that cannot wait. So what they look up for a VM is read before, `Lookups.read_named`, and
-`Lookups.get` is what they look it up with.
+The rules are plain functions that cannot wait. So what they look up for a VM is read before, by
+`Lookups.prefetch_named`, and `Lookups.get` is what they look it up with.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Lookups:
     def __init__(self, facts: Facts, namespace: str) -> None:
         self._facts = facts
         self.namespace: Final = namespace
-        self._read: Final[dict[ObjectKey[Unstructured], Unstructured | Unavailable | None]] = {}
+        self._decoded: Final[dict[ObjectKey[Unstructured], Unstructured | Unavailable | None]] = {}
         self._objects: Final[dict[tuple[str, str, str], Json | None]] = {}
         self.passed_over = False
 
@@ -78,7 +78,7 @@ class Lookups:
         # Every rule asks for what the VM names.
         if key in self._objects:
             return self._objects[key]
-        stored = require(self._read[ObjectKey(resource, *key[1:])], f"{kind} {name}")
+        stored = require(self._decoded[ObjectKey(resource, *key[1:])], f"{kind} {name}")
         plain = None if stored is None else stored.plain()
         if stored and plain and kind == "ControllerRevision":
             data = plain.get("data")
@@ -88,7 +88,7 @@ class Lookups:
         self._objects[key] = plain
         return plain
 
-    async def read(self, references: Iterable[SpecReference], *, presets: bool = False) -> None:
+    async def prefetch(self, references: Iterable[SpecReference], *, presets: bool = False) -> None:
         """Have objects, and the namespace's presets, read at the same time, so that rules can look them up."""
         resources = ((UNSTRUCTURED[reference.kind], reference.name) for reference in references)
         keys = [ObjectKey(each, self.namespace if each.namespaced else "", name) for each, name in resources]
@@ -96,20 +96,20 @@ class Lookups:
         await self._facts.prefetch(*keys, *of_namespace)
         for key in keys:
             fact = await self._facts.get(key)
-            self._read[key] = fact
+            self._decoded[key] = fact
 
-    async def read_named(self, vm: Json) -> None:
+    async def prefetch_named(self, vm: Json) -> None:
         """Have everything read that KubeVirt's rules look up for a VM, which is as `share_vm` returns it.
 
         Raises:
             Unreadable, InputError: the revision of an object that the VM has named cannot be read.
         """
-        await self.read(named_references(vm))
-        await self.read(self._live_references(vm))
+        await self.prefetch(named_references(vm))
+        await self.prefetch(self._live_references(vm))
 
     async def read_one(self, kind: str, name: str) -> Json | None:
         """An object, not to be changed; None where there is none. `Unreadable` where it cannot be read."""
-        await self.read([SpecReference(kind, name)] if name else [])
+        await self.prefetch([SpecReference(kind, name)] if name else [])
         return self.get(kind, self.namespace, name)
 
     def fresh(self) -> Lookups:
@@ -148,7 +148,8 @@ class Lookups:
         for matcher in MATCHERS:
             vm_matcher, captured = vm["spec"].get(matcher.field), vm["status"].get(matcher.reference, {})
             revision = matcher.captured_name(vm)
-            if not vm_matcher or not revision or "revisionName" in vm_matcher:
+            # One without a name is still to be inferred: no live object counts, so the revision is not looked at.
+            if not vm_matcher or not vm_matcher.get("name") or not revision or "revisionName" in vm_matcher:
                 continue
             stored, kind = self.get(REVISIONS.kind, self.namespace, revision), captured.get("kind")
             is_of_another = stored is not None and revisions.label(stored) != vm_matcher.get("name", "")

@@ -276,7 +276,7 @@ async def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) 
         Unreadable, InputError: the VM cannot be evaluated.
     """
     if defaults or vm["spec"].get(PREFERENCE_MATCHER.field):
-        await lookups.read_named(with_defaults(vm, defaults))
+        await lookups.prefetch_named(with_defaults(vm, defaults))
     attempts: list[Sequence[Default]] = [defaults, *([default] for default in defaults if len(defaults) > 1)]
     why_not = ""
     for attempt in attempts if defaults else ():
@@ -303,7 +303,7 @@ async def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -
     inferred = [matcher.field for matcher, value in matchers.items() if value and value.get("inferFromVolume")]
     if inferred and not added:
         return None
-    await lookups.read_named(vm)
+    await lookups.prefetch_named(vm)
     configuration = await lookups.configuration()
     # What KubeVirt will find is not known here.
     if INSTANCETYPE_MATCHER.field in inferred:

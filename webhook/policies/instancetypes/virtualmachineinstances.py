@@ -122,7 +122,7 @@ async def _fill(vmi: Unstructured, wishes: list[_Wish], lookups: Lookups, settin
         for wish, _ in references.values()
         if not (wish.is_explicit or owner.goes_beside_a_size(wish.matcher, settings))
     ]
-    await lookups.read((named for _, named in references.values()), presets=bool(beside_none))
+    await lookups.prefetch((named for _, named in references.values()), presets=bool(beside_none))
     metadata = {"labels": vmi.meta.labels, "annotations": vmi.meta.annotations}
     sizing = await owner.preset_size(metadata, lookups, warnings) if beside_none else None
     for matcher in beside_none if sizing else ():

@@ -85,7 +85,7 @@ async def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
     # Without a preference KubeVirt cannot crash, and what the VM names is not looked up.
     needs_named = settings.expand or PREFERENCE_MATCHER.field in spec
     expected = [*references.values(), *(named_references(read) if needs_named else ())]
-    await lookups.read(expected, presets=bool(beside_none))
+    await lookups.prefetch(expected, presets=bool(beside_none))
     metadata = owner.template_metadata(vm)
     why_not = await owner.preset_size(metadata, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
@@ -266,7 +266,7 @@ async def _evaluate(
             return _deny(instancetypes.NOT_ALLOWED, 403, [cause])
     configuration = await lookups.configuration()
     decoded = read_vm(candidate, configuration.rules)
-    await lookups.read_named(decoded)
+    await lookups.prefetch_named(decoded)
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups, configuration.rules)]
     if missing and settings.missing == "deny":
         return _deny(instancetypes.MISSING, 422, missing)

@@ -31,7 +31,7 @@ from webhook.placement.machines import MIGRATIONS, VMIS, Migration, Vmi
 from webhook.placement.migrations import conflict, describe_evacuation, describe_hotplug, in_flight
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
-from webhook.placement.requirements import Allocatable, Label, Origin, Reachable, contradictions, kept_by_kubevirt
+from webhook.placement.requirements import Allocatable, Label, Origin, contradictions, kept_by_kubevirt
 from webhook.placement.target_pods import foreign_affinity, foreign_pod_rules
 from webhook.policies.common import migration_targets, volumes
 from webhook.policies.common.migration_targets import Target
@@ -326,26 +326,23 @@ async def _subject(question: Question, facts: Facts) -> _Subject:
     own = _quota_keys(vmi, namespace) if question.reader.own else ()
     await facts.prefetch(*migration_targets.keys_for(vmi, namespace), *own)
     claims = () if question.reader.without_volumes else volumes.claim_keys(vmi, namespace)
-    await facts.prefetch(*await migration_targets.keys_by_pod(vmi, namespace, facts), *claims)
+    limits = await migration_targets.keys_by_quotas(namespace, facts) if question.reader.own else ()
+    await facts.prefetch(*await migration_targets.keys_by_pod(vmi, namespace, facts), *claims, *limits)
+    of_volumes = await _volumes(vmi, question, facts)
+    install, migrations = await read_configuration(facts), await _migrations(vmi, question, facts)
     migration = Migration.adding(dict(question.added), receives=vmi.waits_for_source)
+    # The nodes come last: they change while something is read.
     target = await migration_targets.of(vmi, namespace, facts, migration)
-    scheduled, attached = await _with_volumes(target, question, facts)
-    target = msgspec.structs.replace(scheduled, requirements=(*scheduled.requirements, *attached))
+    scheduled = msgspec.structs.replace(
+        target, requirements=(*target.requirements, *of_volumes.own), gaps=(*target.gaps, *of_volumes.gaps)
+    )
+    target = msgspec.structs.replace(scheduled, requirements=(*scheduled.requirements, *of_volumes.attached))
     eligibility = target.review()
-    strays = scheduled.review().count - eligibility.count if attached else 0
+    strays = scheduled.review().count - eligibility.count if of_volumes.attached else 0
     quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
     if question.reader.own:
         quota = await migration_targets.review_quota(target, namespace, facts)
-    return _Subject(
-        question,
-        target,
-        eligibility,
-        strays,
-        await read_configuration(facts),
-        quota,
-        await _migrations(vmi, question, facts),
-        facts.now,
-    )
+    return _Subject(question, target, eligibility, strays, install, quota, migrations, facts.now)
 
 
 def _notes(subject: _Subject) -> Iterator[str]:
@@ -572,18 +569,15 @@ def _explain_node(name: str, target: Target) -> OneNode:
     return OneNode(name, not against, reasons)
 
 
-async def _with_volumes(target: Target, question: Question, facts: Facts) -> tuple[Target, tuple[Reachable, ...]]:
-    """The target with what its volumes require of nodes, and what hotplugged ones require, which others attach.
+async def _volumes(vmi: Vmi, question: Question, facts: Facts) -> volumes.VolumeRequirements:
+    """What the VM's volumes require of nodes.
 
     They are read even if no node is eligible: advice that opens a node must not send the VM away from its disks.
     """
     if why := question.reader.without_volumes:
         gap = f"which nodes reach the VM's volumes was not looked up: {why}"
-        gaps = (*target.gaps, gap) if volumes.has_claims(target.vmi) else target.gaps
-        return msgspec.structs.replace(target, gaps=gaps), ()
-    found = await volumes.review_volumes_of_running(target.vmi, question.namespace, facts)
-    requirements, gaps = (*target.requirements, *found.own), (*target.gaps, *found.gaps)
-    return msgspec.structs.replace(target, requirements=requirements, gaps=gaps), found.attached
+        return volumes.VolumeRequirements(gaps=(gap,) if volumes.has_claims(vmi) else ())
+    return await volumes.review_volumes_of_running(vmi, question.namespace, facts)
 
 
 # Where every node has a taint of its own there are thousands.

@@ -183,6 +183,20 @@ async def _evaluate_placement(
     target = await migration_targets.find(namespace, migration.vmi_name, facts, migration)
     if target is None:
         return skip(common.vmi_not_found(namespace, migration.vmi_name))
+    decision = _decide(target, settings)
+    # A caller that has not proved to be the API server could claim any user, so it learns no names of nodes.
+    if not (decision.denial and decision.details and facts.verified and 0 < len(target.nodes) <= _NAMED_NODES):
+        return decision
+    # Who may not list nodes shall not learn their names and labels by trial.
+    may_list = await facts.get(AccessKey.of(user, "list", "", "nodes")) is True
+    # Nodes may have changed while that was read.
+    target = await migration_targets.find(namespace, migration.vmi_name, facts, migration)
+    assert target is not None, "a fact stays as it was read"
+    return _decide(target, settings, may_list=may_list)
+
+
+def _decide(target: Target, settings: MigrationSettings, *, may_list: bool = False) -> Decision:
+    """The decision by the nodes of now. A denial names them, if they are few, to a user who may list them."""
     if problem := _cpu_problem(target):
         # Whatever the selector says, so that no setting about it counts, nor is its field the cause.
         reason = common.host_cpu_unknown(problem)
@@ -200,12 +214,12 @@ async def _evaluate_placement(
         added = (key for each in colliding for key in each.keys)
         reason = reasons.selector_conflict(colliding, added, availability(eligibility))
         if settings.collision == "deny":
-            return await _deny_by_nodes(reason, eligibility, user, facts)
+            return _deny_by_nodes(reason, eligibility, may_list=may_list)
         return _eligible(eligibility, reason, reasons.describe(colliding))
     if not eligibility.count and settings.no_eligible_node != "ignore":
         reason = no_node(eligibility)
         if settings.no_eligible_node == "deny":
-            return await _deny_by_nodes(reason, eligibility, user, facts)
+            return _deny_by_nodes(reason, eligibility, may_list=may_list)
         return _eligible(eligibility, reason, reason.text)
     return _eligible(eligibility)
 
@@ -214,12 +228,9 @@ def _cpu_problem(target: Target) -> str | None:
     return cpu_problem(target.vmi, target.pod, target.nodes.get(target.vmi.node_name))
 
 
-async def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, facts: Facts) -> Decision:
+def _deny_by_nodes(reason: Reason, eligibility: Eligibility, *, may_list: bool) -> Decision:
     message = reason.text
-    # Who may not list nodes shall not learn their names and labels by trial. A caller that has not proved to be the API
-    # server could claim any user, so it learns no names either.
-    may_list = 0 < eligibility.total <= _NAMED_NODES and facts.verified
-    if may_list and await facts.get(AccessKey.of(user, "list", "", "nodes")) is True:
+    if may_list and 0 < eligibility.total <= _NAMED_NODES:
         lacking = Lacking(eligibility)
         groups = ((group, lacking.first(group.failures, _NAMED_FAILURES)) for group in eligibility.groups())
         listed = (f"{', '.join(eligibility.names(group))}: {', '.join(fails) or 'eligible'}" for group, fails in groups)

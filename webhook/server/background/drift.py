@@ -395,11 +395,11 @@ class DriftScanner:
         for endpoint in endpoints:
             await self.clock.sleep(_BREATH_SECONDS)
             deadline = asyncio.get_running_loop().time() + _EVALUATE_SECONDS
-            verdict = await self._reviewer.evaluate(endpoint, body, deadline)
+            evaluation = await self._reviewer.evaluate(endpoint, body, deadline)
             # Admission may deny a request because a lookup failed, as the admin wants it; that says nothing about the
             # object.
-            if verdict.label in ("patched", "denied") and verdict.decision.code != common.LOOKUP_FAILED:
-                drifted.append(DriftedObject(endpoint, stored.meta, verdict.decision))
+            if evaluation.label in ("patched", "denied") and evaluation.decision.code != common.LOOKUP_FAILED:
+                drifted.append(DriftedObject(endpoint, stored.meta, evaluation.decision))
         return drifted
 
     def _maker(self) -> str:

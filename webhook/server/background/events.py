@@ -111,9 +111,9 @@ class EventWriter(Observer):
         self._trouble = ""
         self.results: Final = Counter(dict.fromkeys(RESULTS, 0))
 
-    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+    def on_evaluated(self, endpoint: Endpoint, evaluation: Evaluation, seconds: float) -> None:
         """Announce an evaluation if users should know of it."""
-        if self._is_on() and (event := event_of(endpoint, verdict)):
+        if self._is_on() and (event := event_of(endpoint, evaluation)):
             self.add(event)
 
     def add(self, event: Event) -> None:
@@ -204,19 +204,19 @@ class EventWriter(Observer):
         }
 
 
-def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
-    """What to announce of a verdict; None for nothing: dry runs, mode ``audit``, and what went as it should.
+def event_of(endpoint: Endpoint, evaluation: Evaluation) -> Event | None:
+    """What to announce of an evaluation; None for nothing: dry runs, mode ``audit``, and what went as it should.
 
     The text is that of the reason, not the user's message: that may name what only he may see.
     """
-    request, decision = verdict.request, verdict.decision
-    if wire.is_dry_run(request) or not request.namespace or verdict.mode not in (names.ENFORCE, names.WARN):
+    request, decision = evaluation.request, evaluation.decision
+    if wire.is_dry_run(request) or not request.namespace or evaluation.mode not in (names.ENFORCE, names.WARN):
         return None
-    enforced = verdict.mode == names.ENFORCE
+    enforced = evaluation.mode == names.ENFORCE
     if decision.denial:
         reason, outcome = ("Denied", "was denied") if enforced else ("WouldDeny", "would be denied in mode enforce")
         text = decision.reasons[0].text
-    elif verdict.label == "error":
+    elif evaluation.label == "error":
         reason, outcome, text = "NotEvaluated", "was allowed without changes", decision.reasons[0].text
     elif decision.warnings:
         reason, outcome, text = "Warned", "was allowed", "; ".join(warning.text for warning in decision.warnings)
@@ -224,7 +224,7 @@ def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
         return None
     name = wire.object_name(request)
     sentence = f"{request.operation} of {endpoint.kind} {name} {outcome}: {text}"
-    note = compose(endpoint.policy, sentence, decision.code, verdict.mode, most=MAX_NOTE)
+    note = compose(endpoint.policy, sentence, decision.code, evaluation.mode, most=MAX_NOTE)
     is_absent = not name or (request.operation == "CREATE" and decision.denial is not None and enforced)
     # Where users look: a pod's VMI, and the namespace for what is not there.
     meta = request.object.meta if isinstance(request.object, Object) else None

@@ -529,17 +529,17 @@ class SpanObserver(Observer):
         self._kind: Final = SpanKind.SERVER
         self._failed: Final = Status(StatusCode.ERROR)
 
-    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+    def on_evaluated(self, endpoint: Endpoint, evaluation: Evaluation, seconds: float) -> None:
         """Make the span, with the times that the review took."""
         end = time.time_ns()
         span = self._tracer.start_span(
             f"{endpoint.verb} {endpoint.policy} {endpoint.resource}",
             context=self._parent(),
             kind=self._kind,
-            attributes=attributes_of(endpoint, verdict),
+            attributes=attributes_of(endpoint, evaluation),
             start_time=end - int(seconds * _NANOSECONDS),
         )
-        if verdict.label == "error":
+        if evaluation.label == "error":
             span.set_status(self._failed)
         span.end(end)
 
@@ -553,17 +553,17 @@ class SpanObserver(Observer):
         return self._propagator.extract(carrier) if carrier else None
 
 
-def attributes_of(endpoint: Endpoint, verdict: Evaluation) -> dict[str, str | bool | int | list[str]]:
+def attributes_of(endpoint: Endpoint, evaluation: Evaluation) -> dict[str, str | bool | int | list[str]]:
     """What a span says about a decision: the fields of the audit line, without the changes."""
-    request = verdict.request
+    request = evaluation.request
     return {
         "url.path": endpoint.path,
         "k8s.namespace.name": _bound_text(request.namespace or ""),
         "kubevirt_webhook.policy": endpoint.policy,
-        "kubevirt_webhook.mode": verdict.mode,
-        "kubevirt_webhook.decision": verdict.label,
-        "kubevirt_webhook.reasons": [reason.code for reason in verdict.decision.reasons],
-        "kubevirt_webhook.changes": len(verdict.decision.changes),
+        "kubevirt_webhook.mode": evaluation.mode,
+        "kubevirt_webhook.decision": evaluation.label,
+        "kubevirt_webhook.reasons": [reason.code for reason in evaluation.decision.reasons],
+        "kubevirt_webhook.changes": len(evaluation.decision.changes),
         "kubevirt_webhook.operation": request.operation,
         "kubevirt_webhook.object.kind": endpoint.kind,
         "kubevirt_webhook.object.name": _bound_text(wire.object_name(request)),
