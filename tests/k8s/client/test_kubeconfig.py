@@ -9,7 +9,8 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -310,6 +311,33 @@ AS_ANN = [
 ]
 
 
+@asynccontextmanager
+async def tunnels() -> AsyncIterator[tuple[str, list[str]]]:
+    """The URL of a proxy that leads wherever ``CONNECT`` asks it to, and the heads of these requests, as they came."""
+    heads: list[str] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while piece := await reader.read(65_536):
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
+
+    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode().strip())
+        host, _, port = heads[-1].split()[1].rpartition(":")
+        answers, asking = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(copy(reader, asking), copy(answers, writer))
+
+    server = await asyncio.start_server(lead, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heads
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
 class TestImpersonation:
     """``as`` and its companions decide with whose permissions a command acts; none may be dropped in silence."""
 
@@ -338,6 +366,21 @@ class TestImpersonation:
         sent = {name.lower().partition("impersonate-")[2]: headers.getall(name) for name in headers}
         assert [f"{name} {value}" for name, values in sent.items() if name for value in values] == expected
         assert headers["Authorization"] == "Bearer t0"
+
+    async def test_is_not_told_to_a_proxy(self, tmp_path: Path) -> None:
+        """It gets ``CONNECT`` in clear text, whatever TLS hides after that."""
+        authority = trustme.CA()
+        async with running(FakeApiServer(), tls_of(authority)) as server, tunnels() as (proxy, heads):
+            data = base64.b64encode(authority.cert_pem.bytes()).decode()
+            cluster = {"server": server.url, "certificate-authority-data": data, "proxy-url": proxy}
+            transport = await connect(write(tmp_path, config(cluster=cluster, user=USER)))
+            assert (await transport.get("/version"))[0] == 200
+            await transport.close()
+            assert server.asked[0].headers.getall("Impersonate-Group") == USER["as-groups"]
+        (head,) = heads
+        assert head.startswith(f"CONNECT {server.url.removeprefix('https://')} ")
+        names = {line.partition(":")[0].lower() for line in head.splitlines()[1:]}
+        assert not {name for name in names if name.startswith("impersonate-") or name == "authorization"}
 
     async def test_that_cannot_be_sent_is_refused(self, tmp_path: Path) -> None:
         alone: list[dict[str, Any]] = [{"as-groups": ["a"]}, {"as-uid": "1"}, {"as": ["a"]}]

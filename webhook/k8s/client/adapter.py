@@ -28,7 +28,6 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config.exec_provider import ExecProvider
 from kubernetes_asyncio.config.kube_config import ConfigNode
-from multidict import CIMultiDict
 
 from certs.files import FileError, Followed
 from certs.handshake import show, verifying
@@ -112,8 +111,7 @@ class Connection(ABC):
         self._follow(credentials)
         self.configuration: Final = configuration
         configuration.proxy = configuration.proxy or proxy_of_environment(self.host, os.environ) or None
-        # Several groups are several headers of one name; the library's default headers are a dict.
-        self._headers: Final = CIMultiDict(impersonation.headers())
+        self._impersonation: Final = impersonation.headers()
         self._client: Final = ApiClient(configuration)
         self._client.user_agent = USER_AGENT
         # The library's own trusts the system's CAs beside others, and reads a .netrc.
@@ -136,16 +134,26 @@ class Connection(ABC):
         self._tls = tls
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self.configuration.connection_pool_maxsize, ssl=tls or True),
-            headers=self._headers,
             read_bufsize=_READ_BUFFER_BYTES,
             # With the library's True, a name and a password in the user's .netrc would reach the API server.
             trust_env=False,
             # No API server needs them, and aiohttp keeps what any answer sets.
             cookie_jar=aiohttp.DummyCookieJar(),
-            middlewares=(_refuse_redirect,),
+            middlewares=(self._impersonate, _refuse_redirect),
         )
         self._sessions.append(session)
         self._client.rest_client.pool_manager = session
+
+    async def _impersonate(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """A middleware: for whom the API server evaluates a request.
+
+        Several groups are several headers of one name, and the library takes headers as a dict. The session's default
+        headers would not do: aiohttp adds these to ``CONNECT``, too, which a proxy gets in clear text.
+        """
+        request.headers.extend(self._impersonation)
+        return await handler(request)
 
     def _follow(self, credentials: Sequence[tuple[Followed, Take]]) -> None:
         """Look at other files from now on, whose content was taken just now."""
