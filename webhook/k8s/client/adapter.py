@@ -135,7 +135,8 @@ class Connection(ABC):
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self.configuration.connection_pool_maxsize, ssl=tls or True),
             read_bufsize=_READ_BUFFER_BYTES,
-            # With the library's True, a name and a password in the user's .netrc would reach the API server.
+            # With the library's True, aiohttp would read the user's .netrc. Where it has an entry for the API server, a
+            # request with a token fails, and one without goes out with the entry's password.
             trust_env=False,
             # No API server needs them, and aiohttp keeps what any answer sets.
             cookie_jar=aiohttp.DummyCookieJar(),
