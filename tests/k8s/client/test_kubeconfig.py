@@ -23,11 +23,12 @@ from tests.cluster.fake_apiserver import Asked, FakeApiServer, running, tls_of
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import ODD_FILES
 from tests.k8s.client.test_transport import failure
+from tests.waiting import until
 from webhook.admission.credentials import scrub_prose
 from webhook.errors import InputError
 from webhook.k8s.client import adapter
 from webhook.k8s.client.identity import Impersonation, Kubeconfig
-from webhook.k8s.client.transport import connect
+from webhook.k8s.client.transport import KubernetesTransport, connect
 
 LOCAL = {"server": "https://localhost:1"}
 NO_SERVERS = ["://", "https://", "ftp://localhost", "https://localhost:99999", "https://[", "https://localhost:0"]
@@ -579,6 +580,20 @@ def credential(status: Any, version: str = API) -> str:
     return f"echo '{json.dumps({'apiVersion': version, 'kind': 'ExecCredential', 'status': status})}'"
 
 
+async def slow_plugin(server: FakeApiServer, tmp_path: Path) -> tuple[KubernetesTransport, Callable[[], list[str]]]:
+    """A connection whose token was denied since, and the processes of its plugin, which next waits for a file `go`."""
+    log, go = tmp_path / "runs", tmp_path / "go"
+    script = f"echo $$ >> {log}; while [ ! -e {go} ]; do sleep 0.05; done; cat {tmp_path / 'answer'}"
+    first, second = (credential({"token": token}).removeprefix("echo '").removesuffix("'") for token in ("t0", "t1"))
+    (tmp_path / "answer").write_text(first)
+    go.touch()
+    transport = await connect(write(tmp_path, config(cluster={"server": server.url}, user=plugin(script))))
+    go.unlink()
+    (tmp_path / "answer").write_text(second)
+    server.token = "t1"
+    return transport, lambda: log.read_text().split()
+
+
 @pytest.mark.timeout(30)
 class TestPlugins:
     @pytest.mark.parametrize("is_relative", [False, True])
@@ -651,6 +666,28 @@ class TestPlugins:
         """More than a pipe holds that nobody reads."""
         user = plugin("head -c 300000 /dev/zero | tr '\\0' . >&2; " + credential({"token": "t7"}))
         assert (await asked(server, tmp_path, user)).headers["Authorization"] == "Bearer t7"
+
+    async def test_a_request_that_is_left_does_not_end_it(self, server: FakeApiServer, tmp_path: Path) -> None:
+        """The others wait for the same plugin, which may be talking with its user."""
+        transport, runs = await slow_plugin(server, tmp_path)
+        left, waits = (asyncio.create_task(transport.get("/version")) for _ in range(2))
+        await until(lambda: len(runs()) == 2 and len(server.asked) == 2)
+        left.cancel()
+        await asyncio.wait([left])
+        later = asyncio.create_task(transport.get("/version"))
+        await until(lambda: len(server.asked) == 3)
+        (tmp_path / "go").touch()
+        assert [(await task)[0] for task in (waits, later)] == [200, 200]
+        assert (left.cancelled(), len(runs())) == (True, 2)
+        await transport.close()
+
+    async def test_it_ends_with_the_connection(self, server: FakeApiServer, tmp_path: Path) -> None:
+        transport, runs = await slow_plugin(server, tmp_path)
+        denied = asyncio.create_task(transport.get("/version"))
+        await until(lambda: len(runs()) == 2)
+        await transport.close()
+        assert not Path(f"/proc/{runs()[1]}").exists()
+        assert await failure(denied)
 
     async def test_that_it_fails_after_a_denial_is_said(
         self, server: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture

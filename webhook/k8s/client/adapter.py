@@ -316,31 +316,48 @@ class KubeconfigUser(Connection):
     def __init__(self, context: Context, impersonation: Impersonation, path: str, login: _Login) -> None:
         self._path: Final = path
         self._handshake = login.handshake
-        self._renewing: Final = asyncio.Lock()
+        # One for all requests that are denied; none of them ends it, since a plugin may be talking with its user.
+        self._renewal: asyncio.Task[None] | None = None
         self._renewed_at: float | None = None
         super().__init__(login.configuration, login.tls, impersonation, self._files(login), context.name)
 
     async def renew(self, denied: Sent) -> bool:
         """Read the kubeconfig again: a plugin or a file may have a new token or certificate."""
-        loop = asyncio.get_running_loop()
-        async with self._renewing:
-            recent = self._renewed_at is not None and loop.time() - self._renewed_at < _RENEW_SECONDS
-            if self._differs(denied):
-                return True
-            if recent:
+        if self._differs(denied):
+            return True
+        if self._renewal is None:
+            now = asyncio.get_running_loop().time()
+            if self._renewed_at is not None and now - self._renewed_at < _RENEW_SECONDS:
                 return False
-            self._renewed_at = loop.time()
-            try:
-                login = await _log_in(kubeconfig.read(self._path))
-            except (InputError, *_CONFIG_ERRORS) as error:
-                why = str(error) if isinstance(error, InputError) else _sentence(error)
-                logger.warning("the API server denied the credentials (401), and there are no others: %s", why)
-                return False
+            self._renewal = asyncio.create_task(self._log_in_again())
+        renewal = self._renewal
+        # It ends no task: not where this request is cancelled or takes too long.
+        await asyncio.wait([renewal])
+        if renewal.cancelled():
+            raise ApiConnectionError("the connection to the API server has been closed")
+        renewal.result()
+        return self._differs(denied)
+
+    async def _log_in_again(self) -> None:
+        try:
+            login = await _log_in(kubeconfig.read(self._path))
+        except (InputError, *_CONFIG_ERRORS) as error:
+            why = str(error) if isinstance(error, InputError) else _sentence(error)
+            logger.warning("the API server denied the credentials (401), and there are no others: %s", why)
+        else:
             self.configuration.api_key = login.configuration.api_key
             if login.handshake != self._handshake:
                 self._handshake, self.tls = login.handshake, login.tls
             self._follow(self._files(login))
-            return self._differs(denied)
+        finally:
+            self._renewal, self._renewed_at = None, asyncio.get_running_loop().time()
+
+    async def close(self) -> None:
+        """End all connections, and a plugin that still runs."""
+        if (renewal := self._renewal) is not None:
+            renewal.cancel()
+            await asyncio.wait([renewal])
+        await super().close()
 
     def _differs(self, denied: Sent) -> bool:
         return (self.configuration.api_key.get(_BEARER, ""), self.tls) != denied

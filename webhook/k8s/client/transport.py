@@ -191,7 +191,7 @@ class KubernetesTransport(Transport):
 
     async def _send(self, request: ApiRequest) -> aiohttp.ClientResponse:
         response, sent = await self._call(request)
-        if response.status != 401:
+        if response.status != 401 or self._closed:
             return response
         try:
             is_renewed = await self._connection.renew(sent)
