@@ -12,7 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certs.authority import Authority, bundle, parse_bundle, verifies
+from certs.authority import Authority, _parse_kept, bundle, parse_bundle, verifies
 from certs.pem import CertificateError, Pair
 from certs.source import certificate_builder, common_name, self_signed
 from tests.certs.memory import HOST, START
@@ -132,10 +132,17 @@ def test_bundles_are_read_whatever_stands_between(cas: list[Authority], noise: l
         part for ca, before in zip(cas, [*noise, *[b"\n"] * len(cas)], strict=False) for part in (before, b"\n", ca.pem)
     ]
     found = parse_bundle(b"".join(parts))
-    if not any(b"-----BEGIN" in each for each in noise):
-        assert list(found) == list(dict.fromkeys(ca.certificate for ca in cas))
-    assert set(found) <= {ca.certificate for ca in cas}
+    assert list(found) == list(dict.fromkeys(ca.certificate for ca in cas))
     assert parse_bundle(bundle(found)) == found
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("piece", [b"-----BEGIN CERTIFICATE-----\n", b"-----BEGIN CERTIFICATE-----MIIB"])
+def test_many_beginnings_take_no_time_and_no_memory(piece: bytes) -> None:
+    """Others may write a MiB into a bundle. The square of the beginnings would hold up everything for minutes."""
+    asked = _parse_kept.cache_info()
+    assert parse_bundle(piece * (2**20 // len(piece))) == ()
+    assert _parse_kept.cache_info() == asked
 
 
 @given(st.binary())
