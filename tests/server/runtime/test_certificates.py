@@ -384,9 +384,10 @@ async def test_entries_of_others_in_our_configuration_are_left_alone() -> None:
     webhooks = api.objects[MUTATING]["webhooks"]
     webhooks.append({"name": "theirs.example.com", "clientConfig": {"url": "https://x"}})
     webhooks.append({"name": f"not{names.DOMAIN}", "clientConfig": {"url": "https://x"}})
-    webhooks[0]["clientConfig"]["caBundle"] = "no base64!"
+    webhooks[0]["clientConfig"]["caBundle"] = "bm9uZQ==!"
     found = (await CaBundles(api, manifests()).read())[FIRST]
     assert found and set(found.bundles) == {entry["name"] for entry in manifests()[0]["webhooks"]}
+    assert found.bundles[webhooks[0]["name"]] == b""
 
 
 async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -> None:
@@ -426,3 +427,22 @@ async def test_refusals_say_what_to_grant() -> None:
     api.answers = {("GET", ""): None}
     with pytest.raises(NotNow, match="Secret ns/ca: no answer"):
         await secret.read()
+
+
+@pytest.mark.parametrize("body", [b"{}", b"<html>", b'{"metadata": {"a": ' + b"[" * 100_000, b'"\xff"'])
+async def test_an_answer_that_cannot_be_decoded_is_a_failure_like_others(body: bytes) -> None:
+    """Of a proxy before the API server, for example; it is tried again, and counted."""
+
+    class Garbling(ApiOfBundles):
+        async def request(self, *_: Any, **__: Any) -> tuple[int, bytes]:
+            return 200, body
+
+    api = Garbling()
+    secret, bundles = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
+    with pytest.raises(NotNow, match=r"Secret ns/ca: .* Secret cannot be decoded"):
+        await secret.read()
+    rotation = Rotation(
+        secret, bundles, TERMS, list[Pair]().append, plan=make_plan, clock=CertsClock(), log=KeptObject()
+    )
+    await rotation.step()
+    assert rotation.failures == 1
