@@ -8,6 +8,7 @@ import json
 import os
 import ssl
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -26,7 +27,7 @@ from tests.k8s.client.test_transport import failure
 from tests.waiting import until
 from webhook.admission.credentials import scrub_prose
 from webhook.errors import InputError
-from webhook.k8s.client import adapter
+from webhook.k8s.client import adapter, kubeconfig
 from webhook.k8s.client.identity import Impersonation, Kubeconfig
 from webhook.k8s.client.transport import KubernetesTransport, connect
 
@@ -116,7 +117,7 @@ class TestKubeconfig:
         self, tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         """By a parser that takes the square of it."""
-        monkeypatch.setattr("webhook.k8s.client.kubeconfig.yaml.safe_load", None)
+        monkeypatch.setattr("webhook.k8s.client.kubeconfig.load_plain", None)
         golden((await refusal(write(tmp_path, text))).what)
 
     @pytest.mark.parametrize("by", ["$KUBECONFIG", "~/.kube/config"])
@@ -679,6 +680,25 @@ class TestPlugins:
         (tmp_path / "go").touch()
         assert [(await task)[0] for task in (waits, later)] == [200, 200]
         assert (left.cancelled(), len(runs())) == (True, 2)
+        await transport.close()
+
+    async def test_a_kubeconfig_is_read_again_beside_requests(
+        self, server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One of several MiB would hold up all of them, and reviews."""
+        transport = await connect(write(tmp_path, config(cluster={"server": server.url})))
+        readers = list[threading.Thread]()
+        read = kubeconfig.read
+
+        def noted(path: str) -> kubeconfig.Context:
+            readers.append(threading.current_thread())
+            return read(path)
+
+        monkeypatch.setattr(kubeconfig, "read", noted)
+        server.token = "t1"
+        assert (await transport.get("/version"))[0] == 401
+        assert len(readers) == 1
+        assert threading.main_thread() not in readers
         await transport.close()
 
     async def test_it_ends_with_the_connection(self, server: FakeApiServer, tmp_path: Path) -> None:

@@ -340,7 +340,8 @@ class KubeconfigUser(Connection):
 
     async def _log_in_again(self) -> None:
         try:
-            login = await _log_in(kubeconfig.read(self._path))
+            # In a thread, since it may have several MiB.
+            login = await _log_in(await asyncio.to_thread(kubeconfig.read, self._path))
         except (InputError, *_CONFIG_ERRORS) as error:
             why = str(error) if isinstance(error, InputError) else _sentence(error)
             logger.warning("the API server denied the credentials (401), and there are no others: %s", why)
