@@ -1,9 +1,9 @@
 """kubernetes-asyncio, with what it lacks; no other module imports it.
 
-It finds the identity (`config.load_incluster_config`, the loader of kubeconfigs, exec plugins) and sends the requests
-(`ApiClient`). What is mended here is in docs/upstream.md, with a reproduction or a patch; a mend goes when the library
-has it. The import loads a module for each type of Kubernetes, which takes a third of a second and 36 MB, so this module
-is imported where a connection is made: commands without a cluster stay quick.
+It finds the identity (`config.load_incluster_config`, the loader of kubeconfigs) and sends the requests (`ApiClient`).
+What is mended here is in docs/upstream.md, with a reproduction or a patch; a mend goes when the library has it. The
+import loads a module for each type of Kubernetes, which takes a third of a second and 36 MB, so this module is imported
+where a connection is made: commands without a cluster stay quick.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ import aiohttp
 import msgspec
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
-from kubernetes_asyncio.config.exec_provider import ExecProvider
-from kubernetes_asyncio.config.kube_config import ConfigNode
 
 from certs.files import FileError, Followed
 from certs.handshake import show, verifying
@@ -557,11 +555,11 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
     status: _ExecStatus
 
 
-class _Plugin(ExecProvider):
+class _Plugin:
     """A plugin that logs a user in.
 
     The library's own has no limits of time and bytes, blocks where one writes 64 KiB to standard error, hides what it
-    asks for at a terminal, gives it no cluster, and knows no ``installHint``.
+    asks for at a terminal, gives it no cluster, knows no ``installHint``, and is not public.
 
     Args:
         section: ``exec`` of a user.
@@ -576,18 +574,15 @@ class _Plugin(ExecProvider):
         )
         if not command or not version:
             raise unusable(f"exec has no {'apiVersion' if command else 'command'}", context.file)
-        variables = [
-            {key: text_of(each, key, context.file) for key in ("name", "value")}
+        # As in client-go, its path is relative to the kubeconfig.
+        path = kubeconfig.absolute(command, context.file) if os.sep in command else command
+        self._arguments: Final = [path, *list_of(section, "args", context.file, str)]
+        variables = {
+            text_of(each, "name", context.file): text_of(each, "value", context.file)
             for each in list_of(section, "env", context.file, dict)
-        ]
-        checked = {
-            "command": kubeconfig.absolute(command, context.file) if os.sep in command else command,
-            "apiVersion": version,
-            "args": list_of(section, "args", context.file, str),
-            "env": variables,
         }
-        super().__init__(ConfigNode("exec", checked))
         self._command: Final = command
+        self._version: Final = version
         self._file: Final = context.file
         self._hint: Final = hint or "install it"
         self._is_terminal: Final = mode != "Never" and sys.stdin is not None and sys.stdin.isatty()
@@ -597,9 +592,9 @@ class _Plugin(ExecProvider):
         if section.get("provideClusterInfo"):
             spec["cluster"] = context.cluster_info()
         info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
-        self.env["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+        self._environment: Final = os.environ | variables | {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
 
-    async def run(self, previous_response: str | None = None) -> _ExecStatus:
+    async def run(self) -> _ExecStatus:
         """Run it, and return the credentials that it prints: a token, or a certificate with its key, or all of them.
 
         Raises:
@@ -607,8 +602,8 @@ class _Plugin(ExecProvider):
         """
         try:
             process = await asyncio.create_subprocess_exec(
-                *self.args,
-                env=self.env,
+                *self._arguments,
+                env=self._environment,
                 stdin=None if self._is_terminal else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 # A group of its own, to end what it starts; at a terminal, only the foreground's group may read.
@@ -633,7 +628,7 @@ class _Plugin(ExecProvider):
     def _status(self, answer: _ExecCredential) -> _ExecStatus:
         """The status of what it prints; raises `ValueError` where that is no credential."""
         token, certificate, key = msgspec.structs.astuple(answer.status)
-        if answer.api_version != self.api_version or bool(certificate) != bool(key) or not (token or certificate):
+        if answer.api_version != self._version or bool(certificate) != bool(key) or not (token or certificate):
             raise ValueError
         return answer.status
 
