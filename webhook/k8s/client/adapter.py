@@ -112,7 +112,9 @@ class Connection(ABC):
         self._impersonation: Final = impersonation.headers()
         self._client: Final = ApiClient(configuration)
         self._client.user_agent = USER_AGENT
-        # The library's own trusts the system's CAs beside others, and reads a .netrc.
+        # The library's own session verifies by Python's defaults, which are stricter than Go's, has certificates from
+        # files alone, and reads a .netrc. Without its connector, which has no connection yet, it needs no closing, for
+        # which one would have to wait.
         self._client.rest_client.pool_manager.detach()
         self._sessions: Final[list[aiohttp.ClientSession]] = []
         self.tls = tls
@@ -254,7 +256,8 @@ class ServiceAccount(Connection):
         configuration.api_key[_BEARER] = authorization
         files = (token, self._take_token), (authority, self._take_authority)
         try:
-            # `ssl_ca_cert` stays. Without one the library reads all CAs of the system, for a context that nothing uses.
+            # `ssl_ca_cert` stays: the library makes a context that nothing uses, and reads the CAs of the system for it
+            # where there is no file, as for the user of a kubeconfig.
             super().__init__(configuration, tls, impersonation, files)
         except OSError as error:
             # The library reads the CA once more.
