@@ -38,7 +38,7 @@ from webhook.server.listener import Listener, serving
 from webhook.server.runtime import certificates as module
 from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificates, host_of, make_plan, probe
 from webhook.server.runtime.options import Options
-from webhook.server.tls import ReloadableTLSContext
+from webhook.server.tls import ReloadableTLSContext, context
 from webhook.settings.model import Settings
 
 
@@ -194,6 +194,16 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> Non
     none = changed(tls, client_ca_file=str(tmp_path / "none"))
     with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
         Certificates(none, "localhost", KeptObject())
+
+
+def test_cas_of_clients_stand_between_words_in_any_encoding() -> None:
+    """As those of the API server do in a kubeconfig."""
+    pem = Authority.new(["localhost"], datetime.now(UTC), timedelta(days=1)).pem
+    made = context(client_ca="# Größe\n".encode("latin-1") + pem)
+    assert [each["notAfter"] for each in made.get_ca_certs()]
+    for nothing in (b"\xff", b"no certificate"):
+        with pytest.raises(ssl.SSLError):
+            context(client_ca=nothing)
 
 
 async def test_the_probe_tells_when_the_api_server_could_not_call_us(
