@@ -86,10 +86,17 @@ class Authority:
         certificate = (
             source.server_builder(hosts, self.certificate.subject, key, now, end)
             .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
+            .add_extension(self._key_identifier(), critical=False)
             .sign(self.key, hashes.SHA256())
         )
         return source.pair_of(bundle([certificate]), source.private_pem(key), self.pem)
+
+    def _key_identifier(self) -> x509.AuthorityKeyIdentifier:
+        """By which verifiers find the CA of what it issues: the CA's own, however that was made of its key."""
+        with suppress(x509.ExtensionNotFound, *source.UNREADABLE):
+            extension = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+            return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(extension.value)
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
 
     def unusable(self, hosts: Sequence[str], now: datetime) -> str:
         """Why nothing can be issued at this time, as a clause; empty if it can. Without hosts, no constraint counts."""
