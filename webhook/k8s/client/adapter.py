@@ -44,6 +44,8 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # Between two looks at the files that a user's credentials and the CA are in. client-go looks as often for a token, and
 # each five minutes for certificates.
 _LOOK_SECONDS: Final = 60.0
+# While one of them is no use. Each look reads them on the event loop.
+_LOOK_AGAIN_SECONDS: Final = 1.0
 # Between two readings of a kubeconfig because its token was denied.
 _RENEW_SECONDS: Final = 10.0
 # Events of large objects arrive as one line.
@@ -164,11 +166,10 @@ class Connection(ABC):
         self._looked_at = asyncio.get_running_loop().time()
 
     def _look_if_due(self) -> None:
-        """Before each request: look at the files if that was a minute ago, or if some were no use then."""
-        now = asyncio.get_running_loop().time()
-        if self._problems or now - self._looked_at >= _LOOK_SECONDS:
+        """Before each request: look at the files if that was a minute ago, or a second where some were no use then."""
+        pause = min(_LOOK_SECONDS, _LOOK_AGAIN_SECONDS) if self._problems else _LOOK_SECONDS
+        if asyncio.get_running_loop().time() - self._looked_at >= pause:
             self._look()
-            self._looked_at = now
 
     def _look(self) -> None:
         """Take what files hold that have changed.
@@ -176,6 +177,7 @@ class Connection(ABC):
         What can't be used at the moment leaves what was read before. It is most likely still valid; where it isn't, the
         API server says so: its clock alone decides when a token expires.
         """
+        self._looked_at = asyncio.get_running_loop().time()
         before = "; ".join(self._problems.values())
         for followed, take in self._credentials:
             try:
