@@ -749,6 +749,20 @@ class TestPlugins:
         golden(f"{error.what}; {error.fix}")
 
 
+async def test_no_secret_is_printed_in_passing(tmp_path: Path) -> None:
+    """As a traceback with local variables, a debugger or a log of a value would."""
+    pair = trustme.CA().issue_cert("ann.example")
+    parts = {"client-certificate": pair.cert_chain_pems[0].bytes(), "client-key": pair.private_key_pem.bytes()}
+    user = {f"{name}-data": base64.b64encode(pem).decode() for name, pem in parts.items()}
+    secrets = ["SECRET", user["client-key-data"][100:140], parts["client-key"].decode().splitlines()[1]]
+    user |= {"token": "SECRET-token", "password": "SECRET-password", "username": "ann"}
+    context = kubeconfig.read(write(tmp_path, config(user=user, cluster={"proxy-url": "http://ann:SECRET@localhost"})))
+    login = await adapter._log_in(context)
+    status = adapter._ExecStatus(token="SECRET-token", client_key_data=parts["client-key"].decode())
+    printed = repr([context, login, login.handshake, adapter._ExecCredential("v1", status)])
+    assert [secret for secret in secrets if secret in printed] == []
+
+
 async def test_the_advice_on_proxies_is_printed_whole(tmp_path: Path) -> None:
     """The command line hides what looks like a password in a URL."""
     cluster = {"server": "https://api.invalid", "proxy-url": "socks5://localhost:1080"}

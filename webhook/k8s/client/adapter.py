@@ -418,6 +418,10 @@ class _Handshake(NamedTuple):
     certificate: bytes = b""
     key: bytes = b""
 
+    def __repr__(self) -> str:
+        # With the key it would reach a traceback or a log.
+        return f"<{type(self).__name__} {'with' if self.key else 'without'} a key>"
+
     def context(self) -> ssl.SSLContext | None:
         """It, for new connections; raises `ssl.SSLError` or `ValueError`."""
         if not self.is_tls:
@@ -551,6 +555,10 @@ class _ExecStatus(msgspec.Struct, rename="camel"):
     token: str | None = None
     client_certificate_data: str | None = None
     client_key_data: str | None = None
+
+    def __repr__(self) -> str:
+        # All of it is secret, or tells one from another.
+        return f"<{type(self).__name__}>"
 
 
 class _ExecCredential(msgspec.Struct, rename="camel"):

@@ -63,6 +63,10 @@ class Context(NamedTuple):
     file: str
     namespace: str = ""
 
+    def __repr__(self) -> str:
+        # Cluster and user hold tokens, passwords and keys.
+        return f"<{type(self).__name__} {self.name!r}>"
+
     def impersonation(self) -> Impersonation:
         """The user as whom requests are evaluated, by the kubeconfig."""
         user, file = self.user, self.file
