@@ -48,7 +48,8 @@ _LOOK_SECONDS: Final = 60.0
 _LOOK_AGAIN_SECONDS: Final = 1.0
 # Between two readings of a kubeconfig because its token was denied.
 _RENEW_SECONDS: Final = 10.0
-# Events of large objects arrive as one line.
+# Events of large objects arrive as one line. aiohttp asks for compressed answers, and decompresses no more at once than
+# this either: it reads on when that was taken, and callers count the bytes that come out.
 _READ_BUFFER_BYTES: Final = 2 * 1024 * 1024
 # The present session, and the one before, whose connections watches may still use.
 _SESSIONS: Final = 2
@@ -193,6 +194,9 @@ class Connection(ABC):
 
     async def send(self, request: ApiRequest) -> tuple[aiohttp.ClientResponse, Sent]:
         """The head of the answer, whose body the caller reads or releases, and what was sent for it.
+
+        aiohttp sends a GET, PUT or DELETE once more where its connection breaks before the answer, as it does where the
+        API server closes one that was idle; never a POST or PATCH, whose caller gets the error.
 
         Raises:
             aiohttp.ClientError, OSError: there was none.
