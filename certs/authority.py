@@ -23,7 +23,12 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from certs import source
 from certs.pem import CertificateError, Pair
 
-_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+# No hyphen is in base64. With any character between the two, many beginnings without an end would take the square of
+# their number, and a beginning that is cut off would take the next certificate with it.
+_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
+# Bundles that are kept with what is in them: their number, and the size up to which one is.
+_KEPT_BUNDLES: Final = 64
+_KEPT_BYTES: Final = 32 * 1024
 _EVERY_IP: Final = ("0.0.0.0/0", "::/0")
 # A top-level domain that never exists (RFC 2606): where it is the only name allowed, none is.
 _NO_NAME: Final = "invalid"
@@ -81,10 +86,17 @@ class Authority:
         certificate = (
             source.server_builder(hosts, self.certificate.subject, key, now, end)
             .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
+            .add_extension(self._key_identifier(), critical=False)
             .sign(self.key, hashes.SHA256())
         )
         return source.pair_of(bundle([certificate]), source.private_pem(key), self.pem)
+
+    def _key_identifier(self) -> x509.AuthorityKeyIdentifier:
+        """By which verifiers find the CA of what it issues: the CA's own, however that was made of its key."""
+        with suppress(x509.ExtensionNotFound, *source.UNREADABLE):
+            extension = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+            return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(extension.value)
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
 
     def unusable(self, hosts: Sequence[str], now: datetime) -> str:
         """Why nothing can be issued at this time, as a clause; empty if it can. Without hosts, no constraint counts."""
@@ -137,9 +149,18 @@ def bundle(certificates: Iterable[x509.Certificate]) -> bytes:
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
 
 
-@lru_cache(maxsize=64)
 def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
     """The certificates in PEM, each once; what cannot be read is left out: people edit bundles."""
+    # Others write some of them, of up to a MiB each.
+    return _parse_kept(pem) if len(pem) <= _KEPT_BYTES else _parse(pem)
+
+
+@lru_cache(maxsize=_KEPT_BUNDLES)
+def _parse_kept(pem: bytes) -> tuple[x509.Certificate, ...]:
+    return _parse(pem)
+
+
+def _parse(pem: bytes) -> tuple[x509.Certificate, ...]:
     result: dict[x509.Certificate, object] = {}
     for block in _PEM.findall(pem):
         with suppress(*source.UNREADABLE):

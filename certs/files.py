@@ -73,8 +73,8 @@ class Followed:
 
     To watch for events would miss a mounted Secret's or ConfigMap's change of links. With two looks or more, a change
     counts once so many in a row have seen the same: neither half a copy, nor a certificate whose key comes a moment
-    later, nor a file that is missing while links are swapped. One look at a time; it reads, so a server's is in a
-    thread.
+    later, nor a file that is missing while links are swapped. One look at a time. Each reads all files: in a thread
+    where they are large or slow to read, now and then where they are small.
 
     Args:
         paths: the files; symbolic links are resolved at each look.

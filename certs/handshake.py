@@ -15,9 +15,8 @@ _HANDSHAKE_SECONDS: Final = 5.0
 def verifying(authorities: bytes | None = None) -> ssl.SSLContext:
     """TLS of a client that verifies servers by some authorities (PEM), or by those of the system where that is None.
 
-    As in Go, whatever is among the authorities is trusted by itself, a CA needs no key identifier, as that of EKS has
-    none, and between certificates there may be words in any encoding. Python's own defaults follow RFC 5280 from 3.13
-    on.
+    As in Go, whatever is among the authorities is trusted by itself, and a CA needs no key identifier, as that of EKS
+    has none. Python's own defaults follow RFC 5280 from 3.13 on.
 
     Raises:
         ssl.SSLError, ValueError: there is no certificate among the authorities, or one that is not valid.
@@ -27,8 +26,17 @@ def verifying(authorities: bytes | None = None) -> ssl.SSLContext:
     if authorities is None:
         tls.load_default_certs()
     else:
-        tls.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
+        trust(tls, authorities)
     return tls
+
+
+def trust(tls: ssl.SSLContext, authorities: bytes) -> None:
+    """Verify the other side by some authorities (PEM), between which there may be words in any encoding.
+
+    Raises:
+        ssl.SSLError, ValueError: there is no certificate among the authorities, or one that is not valid.
+    """
+    tls.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
 
 
 def show(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import configparser
+import importlib.metadata
 import itertools
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -229,3 +232,18 @@ def test_the_quick_start_shows_what_happens(tmp_path: Path) -> None:
     assert [each for each in second["warnings"] if each.endswith("[instancetype-missing]")]
     assert "`[instancetype-missing]`" in page
     assert "$ kubevirt-webhook explain reason instancetype-missing\n" in page
+
+
+def test_the_patch_for_kubernetes_asyncio_applies_to_it(tmp_path: Path) -> None:
+    library = importlib.metadata.distribution("kubernetes_asyncio")
+    page, patch = ROOT / "docs" / "upstream.md", ROOT / "docs" / "kubernetes-asyncio.patch"
+    (version,) = re.findall(r"^## kubernetes-asyncio (\S+)$", page.read_text(), re.MULTILINE)
+    if not library.version.startswith(f"{version}."):
+        pytest.skip(f"this is {library.version}, and the page is about {version}")
+    for name in re.findall(r"^--- a/(\S+)$", patch.read_text(), re.MULTILINE):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(str(library.locate_file(name)), tmp_path / name)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", patch], cwd=tmp_path, check=True)
+    for file in tmp_path.rglob("*.py"):
+        compile(file.read_text(), file, "exec")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import platform
 import re
@@ -126,10 +127,8 @@ def test_the_sizes_on_the_page_are_those_of_what_is_installed() -> None:
     rows = re.findall(r"^\| ([A-Za-z0-9, -]+) \| (\d+\.\d) \|", page, re.MULTILINE)
     assert len(rows) == 32
     for names, size in rows:
-        # Its core is in Rust, and a distribution of its own.
-        listed = [*names.split(", "), *(["pydantic-core"] if names == "pydantic" else [])]
         # Wheels of one version differ between interpreters.
-        assert float(size) == pytest.approx(sum(map(_megabytes, listed)), rel=0.1, abs=0.15), names
+        assert float(size) == pytest.approx(sum(map(_megabytes, names.split(", "))), rel=0.1, abs=0.15), names
 
     image, traces = ({*_versions(name)} for name in ("image", "traces"))
     written = re.search(r"The (\d+) packages of \S+ are ([\d.]+) MB; \S+ adds (\d+) packages with ([\d.]+) MB", page)
@@ -161,6 +160,25 @@ def test_each_dependency_is_named_on_the_page_and_what_is_own_has_its_lines() ->
         files = [file for root in roots for file in ([root] if root.is_file() else root.rglob("*.py"))]
         assert int(lines) == pytest.approx(sum(len(file.read_text().splitlines()) for file in files), rel=0.15), places
     assert f"with {len(_versions('docs'))} packages" in page
+
+
+def test_what_is_imported_is_required() -> None:
+    """And isn't there by way of another package alone, which may let go of it."""
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    given = (*about["dependencies"], *(each for extra in about["optional-dependencies"].values() for each in extra))
+    required = {re.split(r"[\[>]", each)[0].lower() for each in given}
+    imported = set[str]()
+    for file in (file for root in ("webhook", "certs") for file in (ROOT / root).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {each.name.partition(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.partition(".")[0])
+    providers = importlib.metadata.packages_distributions()
+    foreign = imported - sys.stdlib_module_names - {"webhook", "certs"}
+    assert {"aiohttp", "yaml", "jsonpointer"} <= foreign
+    by = {name: {each.lower().replace("_", "-") for each in providers.get(name, ())} for name in foreign}
+    assert {name for name, distributions in by.items() if not distributions & required} == set()
 
 
 def test_pip_check_names_what_the_page_says_and_nothing_else() -> None:

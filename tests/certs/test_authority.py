@@ -12,7 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certs.authority import Authority, bundle, parse_bundle, verifies
+from certs.authority import Authority, _parse_kept, bundle, parse_bundle, verifies
 from certs.pem import CertificateError, Pair
 from certs.source import certificate_builder, common_name, self_signed
 from tests.certs.memory import HOST, START
@@ -123,6 +123,28 @@ def test_a_ca_that_an_admin_brings_may_be_without_constraints() -> None:
     assert Authority(builder.sign(key, hashes.SHA256()), key).unusable([HOST], START) == ""
 
 
+@pytest.mark.parametrize("identifier", [b"not a digest of the key", None])
+def test_leaves_name_the_key_as_the_ca_of_an_admin_does(identifier: bytes | None, tmp_path: Path) -> None:
+    """Otherwise OpenSSL doesn't find who issued them; the name is often no SHA-1 of the key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = common_name("ours")
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(START).not_valid_after(START + YEAR)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    if identifier:
+        builder = builder.add_extension(x509.SubjectKeyIdentifier(identifier), critical=False)
+    ca = Authority(builder.sign(key, hashes.SHA256()), key)
+    pair = ca.issue([HOST], START, WEEK)
+    (tmp_path / "ca").write_bytes(ca.pem)
+    (tmp_path / "leaf").write_bytes(pair.certificate)
+    command = ["openssl", "verify", "-attime", str(int(START.timestamp())), "-purpose", "sslserver"]
+    done = subprocess.run([*command, "-CAfile", tmp_path / "ca", tmp_path / "leaf"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = leaf_of(pair).extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    public = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    assert found.key_identifier == (identifier or public.key_identifier)
+
+
 CAS = [authority() for _ in range(4)]
 
 
@@ -132,10 +154,17 @@ def test_bundles_are_read_whatever_stands_between(cas: list[Authority], noise: l
         part for ca, before in zip(cas, [*noise, *[b"\n"] * len(cas)], strict=False) for part in (before, b"\n", ca.pem)
     ]
     found = parse_bundle(b"".join(parts))
-    if not any(b"-----BEGIN" in each for each in noise):
-        assert list(found) == list(dict.fromkeys(ca.certificate for ca in cas))
-    assert set(found) <= {ca.certificate for ca in cas}
+    assert list(found) == list(dict.fromkeys(ca.certificate for ca in cas))
     assert parse_bundle(bundle(found)) == found
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("piece", [b"-----BEGIN CERTIFICATE-----\n", b"-----BEGIN CERTIFICATE-----MIIB"])
+def test_many_beginnings_take_no_time_and_no_memory(piece: bytes) -> None:
+    """Others may write a MiB into a bundle. The square of the beginnings would hold up everything for minutes."""
+    asked = _parse_kept.cache_info()
+    assert parse_bundle(piece * (2**20 // len(piece))) == ()
+    assert _parse_kept.cache_info() == asked
 
 
 @given(st.binary())

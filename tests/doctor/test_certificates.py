@@ -58,7 +58,7 @@ async def test_all_is_well(world: DoctorWorld) -> None:
 @pytest.mark.parametrize(
     ("bundle", "code"),
     [
-        *((None, "ca-bundle-missing"), ("", "ca-bundle-missing"), ("%%%", "ca-bundle-missing")),
+        *((None, "ca-bundle-missing"), ("", "ca-bundle-missing"), ("%%%", "ca-bundle-malformed")),
         *(("YQ", "ca-bundle-malformed"), (b"nothing", "ca-bundle-malformed")),
         *((authority(2 * DAY, DAY).pem, "ca-bundle-expired"), (authority(-1 * DAY).pem, "ca-bundle-not-yet-valid")),
     ],

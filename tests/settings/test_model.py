@@ -238,7 +238,7 @@ NO_HEALTH_CHECKS = ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "
                 ("audit.maxBytes", 1_000_000, "greater_than_equal"),
                 ("audit.keep", 0, "greater_than_equal"),
                 ("audit.keep", 101, "less_than_equal"),
-                ("events", "yes", "literal_error"),
+                *(("events", other, "literal_error") for other in ("yes", 1, 0, 1.0, ["on"])),
                 ("driftScan.everyMinutes", -1, "greater_than_equal"),
                 ("driftScan.everyMinutes", 1441, "less_than_equal"),
                 ("driftScan.policyReports", "yes", "bool_type"),

@@ -75,7 +75,7 @@ async def check_certificates(installation: Installation) -> list[Finding]:
 
 def _pem(bundle: str | None) -> bytes:
     try:
-        return b64decode(bundle or "")
+        return b64decode(bundle or "", validate=True)
     except (binascii.Error, ValueError):
         return b"not base64"
 

@@ -449,6 +449,14 @@ def is_deep(source: str | bytes) -> bool:
     return False
 
 
+def load_plain(source: str | bytes) -> Any:
+    """The value of one document as PyYAML reads it, by its parser in C; a `yaml.YAMLError`, `ValueError` or the like.
+
+    What `is_deep` has not looked at takes the square of its depth.
+    """
+    return yaml.load(source, Loader=_LOADER)  # noqa: S506 - it is a safe one
+
+
 def objects_in(document: Document) -> Iterator[Document]:
     """The Kubernetes objects of a document: itself, or the items of a ``List`` or ``...List``, nested ones too.
 

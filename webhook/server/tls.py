@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from typing import Final
 
-from certs.handshake import show
+from certs.handshake import show, trust
 
 
 def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") -> ssl.SSLContext:
@@ -29,8 +29,8 @@ def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") 
         result.verify_mode = ssl.CERT_OPTIONAL
         result.minimum_version = ssl.TLSVersion.TLSv1_3
         try:
-            result.load_verify_locations(cadata=client_ca.decode("ascii"))
-        except UnicodeDecodeError:
+            trust(result, client_ca)
+        except ValueError:
             raise ssl.SSLError(0, "no PEM") from None
     if certificate:
         show(result, certificate, key)

@@ -195,9 +195,12 @@ class OneOf:
 
 def _switch(value: object) -> object:
     """True for ``on``; YAML 1.1 reads an unquoted ``on`` and ``off`` as a boolean."""
-    if value not in ("off", "on", False, True):
+    # By type, since 1 equals True.
+    if isinstance(value, bool):
+        return value
+    if value not in ("off", "on"):
         raise PydanticKnownError("literal_error", {"expected": "'off' or 'on'"})
-    return value in ("on", True)
+    return value == "on"
 
 
 def _network(value: object) -> object:

@@ -15,6 +15,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from pytest_aiohttp import AiohttpRawServer
 
+from certs.files import Followed
 from tests.certs.test_handshake import signed
 from tests.cluster.fake_apiserver import ApiServers, FakeApiServer, tls_of
 from tests.golden_files import Golden
@@ -137,6 +138,28 @@ async def test_token_and_authority_are_read_every_minute(account: Path, monkeypa
     before = mine.tls
     await token_of(mine)
     assert mine.tls is before, "the same CA needs no other context"
+    await mine.close()
+
+
+async def test_files_that_are_no_use_are_not_read_for_each_request(
+    account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = ServiceAccount()
+    (account / "token").unlink()
+    looks = list[str]()
+    look = Followed.look
+
+    def counted(followed: Followed) -> tuple[bytes, ...] | None:
+        looks.append(followed.paths[0].name)
+        return look(followed)
+
+    monkeypatch.setattr(Followed, "look", counted)
+    mine._looked_at -= 60
+    assert [await token_of(mine) for _ in range(5)] == ["Bearer t0"] * 5
+    assert looks == ["token", "ca.crt"]
+    (account / "token").write_text("t1")
+    mine._looked_at -= 1
+    assert await token_of(mine) == "Bearer t1"
     await mine.close()
 
 

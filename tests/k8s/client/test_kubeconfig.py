@@ -8,8 +8,10 @@ import json
 import os
 import ssl
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,11 +24,12 @@ from tests.cluster.fake_apiserver import ApiServers, Asked, FakeApiServer, tls_o
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import ODD_FILES
 from tests.k8s.client.test_transport import failure
+from tests.waiting import until
 from webhook.admission.credentials import scrub_prose
 from webhook.errors import InputError
-from webhook.k8s.client import adapter
+from webhook.k8s.client import adapter, kubeconfig
 from webhook.k8s.client.identity import Impersonation, Kubeconfig
-from webhook.k8s.client.transport import connect
+from webhook.k8s.client.transport import KubernetesTransport, connect
 
 LOCAL = {"server": "https://localhost:1"}
 NO_SERVERS = ["://", "https://", "ftp://localhost", "https://localhost:99999", "https://[", "https://localhost:0"]
@@ -114,7 +117,7 @@ class TestKubeconfig:
         self, tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         """By a parser that takes the square of it."""
-        monkeypatch.setattr("webhook.k8s.client.kubeconfig.yaml.safe_load", None)
+        monkeypatch.setattr("webhook.k8s.client.kubeconfig.load_plain", None)
         golden((await refusal(write(tmp_path, text))).what)
 
     @pytest.mark.parametrize("by", ["$KUBECONFIG", "~/.kube/config"])
@@ -312,6 +315,33 @@ AS_ANN = [
 ]
 
 
+@asynccontextmanager
+async def tunnels() -> AsyncIterator[tuple[str, list[str]]]:
+    """The URL of a proxy that leads wherever ``CONNECT`` asks it to, and the heads of these requests, as they came."""
+    heads: list[str] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while piece := await reader.read(65_536):
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
+
+    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode().strip())
+        host, _, port = heads[-1].split()[1].rpartition(":")
+        answers, asking = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(copy(reader, asking), copy(answers, writer))
+
+    server = await asyncio.start_server(lead, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heads
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
 class TestImpersonation:
     """``as`` and its companions decide with whose permissions a command acts; none may be dropped in silence."""
 
@@ -340,6 +370,21 @@ class TestImpersonation:
         sent = {name.lower().partition("impersonate-")[2]: headers.getall(name) for name in headers}
         assert [f"{name} {value}" for name, values in sent.items() if name for value in values] == expected
         assert headers["Authorization"] == "Bearer t0"
+
+    async def test_is_not_told_to_a_proxy(self, tmp_path: Path) -> None:
+        """It gets ``CONNECT`` in clear text, whatever TLS hides after that."""
+        authority = trustme.CA()
+        async with running(FakeApiServer(), tls_of(authority)) as server, tunnels() as (proxy, heads):
+            data = base64.b64encode(authority.cert_pem.bytes()).decode()
+            cluster = {"server": server.url, "certificate-authority-data": data, "proxy-url": proxy}
+            transport = await connect(write(tmp_path, config(cluster=cluster, user=USER)))
+            assert (await transport.get("/version"))[0] == 200
+            await transport.close()
+            assert server.asked[0].headers.getall("Impersonate-Group") == USER["as-groups"]
+        (head,) = heads
+        assert head.startswith(f"CONNECT {server.url.removeprefix('https://')} ")
+        names = {line.partition(":")[0].lower() for line in head.splitlines()[1:]}
+        assert not {name for name in names if name.startswith("impersonate-") or name == "authorization"}
 
     async def test_that_cannot_be_sent_is_refused(self, tmp_path: Path) -> None:
         alone: list[dict[str, Any]] = [{"as-groups": ["a"]}, {"as-uid": "1"}, {"as": ["a"]}]
@@ -538,6 +583,20 @@ def credential(status: Any, version: str = API) -> str:
     return f"echo '{json.dumps({'apiVersion': version, 'kind': 'ExecCredential', 'status': status})}'"
 
 
+async def slow_plugin(server: FakeApiServer, tmp_path: Path) -> tuple[KubernetesTransport, Callable[[], list[str]]]:
+    """A connection whose token was denied since, and the processes of its plugin, which next waits for a file `go`."""
+    log, go = tmp_path / "runs", tmp_path / "go"
+    script = f"echo $$ >> {log}; while [ ! -e {go} ]; do sleep 0.05; done; cat {tmp_path / 'answer'}"
+    first, second = (credential({"token": token}).removeprefix("echo '").removesuffix("'") for token in ("t0", "t1"))
+    (tmp_path / "answer").write_text(first)
+    go.touch()
+    transport = await connect(write(tmp_path, config(cluster={"server": server.url}, user=plugin(script))))
+    go.unlink()
+    (tmp_path / "answer").write_text(second)
+    server.token = "t1"
+    return transport, lambda: log.read_text().split()
+
+
 @pytest.mark.timeout(30)
 class TestPlugins:
     @pytest.mark.parametrize("is_relative", [False, True])
@@ -611,6 +670,47 @@ class TestPlugins:
         user = plugin("head -c 300000 /dev/zero | tr '\\0' . >&2; " + credential({"token": "t7"}))
         assert (await asked(server, tmp_path, user)).headers["Authorization"] == "Bearer t7"
 
+    async def test_a_request_that_is_left_does_not_end_it(self, server: FakeApiServer, tmp_path: Path) -> None:
+        """The others wait for the same plugin, which may be talking with its user."""
+        transport, runs = await slow_plugin(server, tmp_path)
+        left, waits = (asyncio.create_task(transport.get("/version")) for _ in range(2))
+        await until(lambda: len(runs()) == 2 and len(server.asked) == 2)
+        left.cancel()
+        await asyncio.wait([left])
+        later = asyncio.create_task(transport.get("/version"))
+        await until(lambda: len(server.asked) == 3)
+        (tmp_path / "go").touch()
+        assert [(await task)[0] for task in (waits, later)] == [200, 200]
+        assert (left.cancelled(), len(runs())) == (True, 2)
+        await transport.close()
+
+    async def test_a_kubeconfig_is_read_again_beside_requests(
+        self, server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One of several MiB would hold up all of them, and reviews."""
+        transport = await connect(write(tmp_path, config(cluster={"server": server.url})))
+        readers = list[threading.Thread]()
+        read = kubeconfig.read
+
+        def noted(path: str) -> kubeconfig.Context:
+            readers.append(threading.current_thread())
+            return read(path)
+
+        monkeypatch.setattr(kubeconfig, "read", noted)
+        server.token = "t1"
+        assert (await transport.get("/version"))[0] == 401
+        assert len(readers) == 1
+        assert threading.main_thread() not in readers
+        await transport.close()
+
+    async def test_it_ends_with_the_connection(self, server: FakeApiServer, tmp_path: Path) -> None:
+        transport, runs = await slow_plugin(server, tmp_path)
+        denied = asyncio.create_task(transport.get("/version"))
+        await until(lambda: len(runs()) == 2)
+        await transport.close()
+        assert not Path(f"/proc/{runs()[1]}").exists()
+        assert await failure(denied)
+
     async def test_that_it_fails_after_a_denial_is_said(
         self, server: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -649,6 +749,20 @@ class TestPlugins:
             monkeypatch.setattr("webhook.k8s.client.adapter._PLUGIN_SECONDS", 1.0)
         error = await refusal(write(tmp_path, config(user=user)))
         golden(f"{error.what}; {error.fix}")
+
+
+async def test_no_secret_is_printed_in_passing(tmp_path: Path) -> None:
+    """As a traceback with local variables, a debugger or a log of a value would."""
+    pair = trustme.CA().issue_cert("ann.example")
+    parts = {"client-certificate": pair.cert_chain_pems[0].bytes(), "client-key": pair.private_key_pem.bytes()}
+    user = {f"{name}-data": base64.b64encode(pem).decode() for name, pem in parts.items()}
+    secrets = ["SECRET", user["client-key-data"][100:140], parts["client-key"].decode().splitlines()[1]]
+    user |= {"token": "SECRET-token", "password": "SECRET-password", "username": "ann"}
+    context = kubeconfig.read(write(tmp_path, config(user=user, cluster={"proxy-url": "http://ann:SECRET@localhost"})))
+    login = await adapter._log_in(context)
+    status = adapter._ExecStatus(token="SECRET-token", client_key_data=parts["client-key"].decode())
+    printed = repr([context, login, login.handshake, adapter._ExecCredential("v1", status)])
+    assert [secret for secret in secrets if secret in printed] == []
 
 
 async def test_the_advice_on_proxies_is_printed_whole(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import json
 import socket
 import ssl
 import warnings
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
@@ -54,6 +54,23 @@ async def code_of(transport: KubernetesTransport, path: str = PATH) -> int:
     return (await transport.get(path))[0]
 
 
+def begun_until(
+    release: asyncio.Event, status: int = 200, begun: list[web.StreamResponse] | None = None
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """An answer whose head and first byte come at once, and its end when a test says so."""
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status)
+        await response.prepare(request)
+        await response.write(b"x")
+        if begun is not None:
+            begun.append(response)
+        await release.wait()
+        return response
+
+    return slow
+
+
 class TestRequests:
     async def test_say_who_we_are(self, server: FakeApiServer, transport: KubernetesTransport) -> None:
         code, body = await transport.get(PATH, {"labelSelector": "a in (b, c)"})
@@ -82,16 +99,7 @@ class TestRequests:
     ) -> None:
         begun: list[web.StreamResponse] = []
         release = asyncio.Event()
-
-        async def slow(request: web.Request) -> web.StreamResponse:
-            response = web.StreamResponse()
-            await response.prepare(request)
-            await response.write(b"x")
-            begun.append(response)
-            await release.wait()
-            return response
-
-        server.answer(PATH, slow, times=30)
+        server.answer(PATH, begun_until(release, begun=begun), times=30)
         asking = [asyncio.create_task(transport.get(PATH)) for _ in range(30)]
         await until(lambda: len(begun) == 30 and transport._readers.locked())
         release.set()
@@ -121,6 +129,32 @@ class TestRequests:
     ) -> None:
         server.hang(PATH)
         golden(await failure(transport.request("GET", PATH, seconds=0.05)))
+
+    async def test_in_time_also_while_others_read(self, server: FakeApiServer, transport: KubernetesTransport) -> None:
+        release = asyncio.Event()
+        server.answer(PATH, begun_until(release), times=module._READERS + 1)
+        reading = [asyncio.create_task(transport.get(PATH)) for _ in range(module._READERS)]
+        await until(transport._readers.locked)
+        async with asyncio.timeout(10):
+            assert "in time" in await failure(transport.request("GET", PATH, seconds=0.2))
+        release.set()
+        assert await asyncio.gather(*reading) == [(200, b"x")] * module._READERS
+
+    async def test_in_time_with_a_new_login(
+        self, server: FakeApiServer, transport: KubernetesTransport, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server.answer(PATH, lambda _: web.Response(status=401))
+        logging_in = asyncio.Event()
+
+        async def renew(denied: object) -> bool:
+            logging_in.set()
+            await asyncio.Event().wait()
+            return True
+
+        monkeypatch.setattr(transport._connection, "renew", renew)
+        async with asyncio.timeout(10):
+            assert "in time" in await failure(transport.request("GET", PATH, seconds=0.2))
+        assert logging_in.is_set()
 
     async def test_without_a_server(
         self, server: FakeApiServer, transport: KubernetesTransport, tmp_path: Path, golden: Golden
@@ -167,6 +201,18 @@ class TestWatchOverTheWire:
         monkeypatch.setattr(module, "_WATCH_HEADERS_SECONDS", 0.05)
         server.hang(PATH)
         golden(await failure(anext(transport.watch(PATH, WATCH))))
+
+    async def test_that_is_refused_without_end(
+        self, server: FakeApiServer, transport: KubernetesTransport, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It keeps no seat from those that read whole answers."""
+        monkeypatch.setattr(module, "_WATCH_HEADERS_SECONDS", 0.2)
+        release = asyncio.Event()
+        server.answer(PATH, begun_until(release, 503))
+        async with asyncio.timeout(10):
+            assert "in time" in await failure(anext(transport.watch(PATH, WATCH)))
+        assert transport._readers._value == module._READERS
+        release.set()
 
 
 async def test_its_clock(server: FakeApiServer, transport: KubernetesTransport, golden: Golden) -> None:

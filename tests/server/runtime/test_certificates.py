@@ -38,7 +38,7 @@ from webhook.server.listener import Listener, serving
 from webhook.server.runtime import certificates as module
 from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificates, host_of, make_plan, probe
 from webhook.server.runtime.options import Options
-from webhook.server.tls import ReloadableTLSContext
+from webhook.server.tls import ReloadableTLSContext, context
 from webhook.settings.model import Settings
 
 
@@ -194,6 +194,16 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> Non
     none = changed(tls, client_ca_file=str(tmp_path / "none"))
     with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
         Certificates(none, "localhost", KeptObject())
+
+
+def test_cas_of_clients_stand_between_words_in_any_encoding() -> None:
+    """As those of the API server do in a kubeconfig."""
+    pem = Authority.new(["localhost"], datetime.now(UTC), timedelta(days=1)).pem
+    made = context(client_ca="# Größe\n".encode("latin-1") + pem)
+    assert [each["notAfter"] for each in made.get_ca_certs()]
+    for nothing in (b"\xff", b"no certificate"):
+        with pytest.raises(ssl.SSLError):
+            context(client_ca=nothing)
 
 
 async def test_the_probe_tells_when_the_api_server_could_not_call_us(
@@ -384,9 +394,10 @@ async def test_entries_of_others_in_our_configuration_are_left_alone() -> None:
     webhooks = api.objects[MUTATING]["webhooks"]
     webhooks.append({"name": "theirs.example.com", "clientConfig": {"url": "https://x"}})
     webhooks.append({"name": f"not{names.DOMAIN}", "clientConfig": {"url": "https://x"}})
-    webhooks[0]["clientConfig"]["caBundle"] = "no base64!"
+    webhooks[0]["clientConfig"]["caBundle"] = "bm9uZQ==!"
     found = (await CaBundles(api, manifests()).read())[FIRST]
     assert found and set(found.bundles) == {entry["name"] for entry in manifests()[0]["webhooks"]}
+    assert found.bundles[webhooks[0]["name"]] == b""
 
 
 async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -> None:
@@ -426,3 +437,22 @@ async def test_refusals_say_what_to_grant() -> None:
     api.answers = {("GET", ""): None}
     with pytest.raises(NotNow, match="Secret ns/ca: no answer"):
         await secret.read()
+
+
+@pytest.mark.parametrize("body", [b"{}", b"<html>", b'{"metadata": {"a": ' + b"[" * 100_000, b'"\xff"'])
+async def test_an_answer_that_cannot_be_decoded_is_a_failure_like_others(body: bytes) -> None:
+    """Of a proxy before the API server, for example; it is tried again, and counted."""
+
+    class Garbling(ApiOfBundles):
+        async def request(self, *_: Any, **__: Any) -> tuple[int, bytes]:
+            return 200, body
+
+    api = Garbling()
+    secret, bundles = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
+    with pytest.raises(NotNow, match=r"Secret ns/ca: .* Secret cannot be decoded"):
+        await secret.read()
+    rotation = Rotation(
+        secret, bundles, TERMS, list[Pair]().append, plan=make_plan, clock=CertsClock(), log=KeptObject()
+    )
+    await rotation.step()
+    assert rotation.failures == 1

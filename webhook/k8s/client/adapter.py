@@ -1,9 +1,9 @@
 """kubernetes-asyncio, with what it lacks; no other module imports it.
 
-It finds the identity (`config.load_incluster_config`, the loader of kubeconfigs, exec plugins) and sends the requests
-(`ApiClient`). What is mended here is in docs/upstream.md, with a reproduction or a patch; a mend goes when the library
-has it. The import loads a module for each type of Kubernetes, which takes a third of a second and 36 MB, so this module
-is imported where a connection is made: commands without a cluster stay quick.
+It finds the identity (`config.load_incluster_config`, the loader of kubeconfigs) and sends the requests (`ApiClient`).
+What is mended here is in docs/upstream.md, with a reproduction or a patch; a mend goes when the library has it. The
+import loads a module for each type of Kubernetes, which takes a third of a second and 36 MB, so this module is imported
+where a connection is made: commands without a cluster stay quick.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ import aiohttp
 import msgspec
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
-from kubernetes_asyncio.config.exec_provider import ExecProvider
-from kubernetes_asyncio.config.kube_config import ConfigNode
-from multidict import CIMultiDict
 
 from certs.files import FileError, Followed
 from certs.handshake import show, verifying
@@ -47,9 +44,12 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # Between two looks at the files that a user's credentials and the CA are in. client-go looks as often for a token, and
 # each five minutes for certificates.
 _LOOK_SECONDS: Final = 60.0
+# While one of them is no use. Each look reads them on the event loop.
+_LOOK_AGAIN_SECONDS: Final = 1.0
 # Between two readings of a kubeconfig because its token was denied.
 _RENEW_SECONDS: Final = 10.0
-# Events of large objects arrive as one line.
+# Events of large objects arrive as one line. aiohttp asks for compressed answers, and decompresses no more at once than
+# this either: it reads on when that was taken, and callers count the bytes that come out.
 _READ_BUFFER_BYTES: Final = 2 * 1024 * 1024
 # The present session, and the one before, whose connections watches may still use.
 _SESSIONS: Final = 2
@@ -112,11 +112,12 @@ class Connection(ABC):
         self._follow(credentials)
         self.configuration: Final = configuration
         configuration.proxy = configuration.proxy or proxy_of_environment(self.host, os.environ) or None
-        # Several groups are several headers of one name; the library's default headers are a dict.
-        self._headers: Final = CIMultiDict(impersonation.headers())
+        self._impersonation: Final = impersonation.headers()
         self._client: Final = ApiClient(configuration)
         self._client.user_agent = USER_AGENT
-        # The library's own trusts the system's CAs beside others, and reads a .netrc.
+        # The library's own session verifies by Python's defaults, which are stricter than Go's, has certificates from
+        # files alone, and reads a .netrc. Without its connector, which has no connection yet, it needs no closing, for
+        # which one would have to wait.
         self._client.rest_client.pool_manager.detach()
         self._sessions: Final[list[aiohttp.ClientSession]] = []
         self.tls = tls
@@ -136,16 +137,27 @@ class Connection(ABC):
         self._tls = tls
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self.configuration.connection_pool_maxsize, ssl=tls or True),
-            headers=self._headers,
             read_bufsize=_READ_BUFFER_BYTES,
-            # With the library's True, a name and a password in the user's .netrc would reach the API server.
+            # With the library's True, aiohttp would read the user's .netrc. Where it has an entry for the API server, a
+            # request with a token fails, and one without goes out with the entry's password.
             trust_env=False,
             # No API server needs them, and aiohttp keeps what any answer sets.
             cookie_jar=aiohttp.DummyCookieJar(),
-            middlewares=(_refuse_redirect,),
+            middlewares=(self._impersonate, _refuse_redirect),
         )
         self._sessions.append(session)
         self._client.rest_client.pool_manager = session
+
+    async def _impersonate(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """A middleware: for whom the API server evaluates a request.
+
+        Several groups are several headers of one name, and the library takes headers as a dict. The session's default
+        headers would not do: aiohttp adds these to ``CONNECT``, too, which a proxy gets in clear text.
+        """
+        request.headers.extend(self._impersonation)
+        return await handler(request)
 
     def _follow(self, credentials: Sequence[tuple[Followed, Take]]) -> None:
         """Look at other files from now on, whose content was taken just now."""
@@ -155,11 +167,10 @@ class Connection(ABC):
         self._looked_at = asyncio.get_running_loop().time()
 
     def _look_if_due(self) -> None:
-        """Before each request: look at the files if that was a minute ago, or if some were no use then."""
-        now = asyncio.get_running_loop().time()
-        if self._problems or now - self._looked_at >= _LOOK_SECONDS:
+        """Before each request: look at the files if that was a minute ago, or a second where some were no use then."""
+        pause = min(_LOOK_SECONDS, _LOOK_AGAIN_SECONDS) if self._problems else _LOOK_SECONDS
+        if asyncio.get_running_loop().time() - self._looked_at >= pause:
             self._look()
-            self._looked_at = now
 
     def _look(self) -> None:
         """Take what files hold that have changed.
@@ -167,6 +178,7 @@ class Connection(ABC):
         What can't be used at the moment leaves what was read before. It is most likely still valid; where it isn't, the
         API server says so: its clock alone decides when a token expires.
         """
+        self._looked_at = asyncio.get_running_loop().time()
         before = "; ".join(self._problems.values())
         for followed, take in self._credentials:
             try:
@@ -182,6 +194,9 @@ class Connection(ABC):
 
     async def send(self, request: ApiRequest) -> tuple[aiohttp.ClientResponse, Sent]:
         """The head of the answer, whose body the caller reads or releases, and what was sent for it.
+
+        aiohttp sends a GET, PUT or DELETE once more where its connection breaks before the answer, as it does where the
+        API server closes one that was idle; never a POST or PATCH, whose caller gets the error.
 
         Raises:
             aiohttp.ClientError, OSError: there was none.
@@ -247,7 +262,8 @@ class ServiceAccount(Connection):
         configuration.api_key[_BEARER] = authorization
         files = (token, self._take_token), (authority, self._take_authority)
         try:
-            # `ssl_ca_cert` stays. Without one the library reads all CAs of the system, for a context that nothing uses.
+            # `ssl_ca_cert` stays: the library makes a context that nothing uses, and reads the CAs of the system for it
+            # where there is no file, as for the user of a kubeconfig.
             super().__init__(configuration, tls, impersonation, files)
         except OSError as error:
             # The library reads the CA once more.
@@ -307,31 +323,49 @@ class KubeconfigUser(Connection):
     def __init__(self, context: Context, impersonation: Impersonation, path: str, login: _Login) -> None:
         self._path: Final = path
         self._handshake = login.handshake
-        self._renewing: Final = asyncio.Lock()
+        # One for all requests that are denied; none of them ends it, since a plugin may be talking with its user.
+        self._renewal: asyncio.Task[None] | None = None
         self._renewed_at: float | None = None
         super().__init__(login.configuration, login.tls, impersonation, self._files(login), context.name)
 
     async def renew(self, denied: Sent) -> bool:
         """Read the kubeconfig again: a plugin or a file may have a new token or certificate."""
-        loop = asyncio.get_running_loop()
-        async with self._renewing:
-            recent = self._renewed_at is not None and loop.time() - self._renewed_at < _RENEW_SECONDS
-            if self._differs(denied):
-                return True
-            if recent:
+        if self._differs(denied):
+            return True
+        if self._renewal is None:
+            now = asyncio.get_running_loop().time()
+            if self._renewed_at is not None and now - self._renewed_at < _RENEW_SECONDS:
                 return False
-            self._renewed_at = loop.time()
-            try:
-                login = await _log_in(kubeconfig.read(self._path))
-            except (InputError, *_CONFIG_ERRORS) as error:
-                why = str(error) if isinstance(error, InputError) else _sentence(error)
-                logger.warning("the API server denied the credentials (401), and there are no others: %s", why)
-                return False
+            self._renewal = asyncio.create_task(self._log_in_again())
+        renewal = self._renewal
+        # It ends no task: not where this request is cancelled or takes too long.
+        await asyncio.wait([renewal])
+        if renewal.cancelled():
+            raise ApiConnectionError("the connection to the API server has been closed")
+        renewal.result()
+        return self._differs(denied)
+
+    async def _log_in_again(self) -> None:
+        try:
+            # In a thread, since it may have several MiB.
+            login = await _log_in(await asyncio.to_thread(kubeconfig.read, self._path))
+        except (InputError, *_CONFIG_ERRORS) as error:
+            why = str(error) if isinstance(error, InputError) else _sentence(error)
+            logger.warning("the API server denied the credentials (401), and there are no others: %s", why)
+        else:
             self.configuration.api_key = login.configuration.api_key
             if login.handshake != self._handshake:
                 self._handshake, self.tls = login.handshake, login.tls
             self._follow(self._files(login))
-            return self._differs(denied)
+        finally:
+            self._renewal, self._renewed_at = None, asyncio.get_running_loop().time()
+
+    async def close(self) -> None:
+        """End all connections, and a plugin that still runs."""
+        if (renewal := self._renewal) is not None:
+            renewal.cancel()
+            await asyncio.wait([renewal])
+        await super().close()
 
     def _differs(self, denied: Sent) -> bool:
         return (self.configuration.api_key.get(_BEARER, ""), self.tls) != denied
@@ -387,6 +421,10 @@ class _Handshake(NamedTuple):
     authority: bytes | None = None
     certificate: bytes = b""
     key: bytes = b""
+
+    def __repr__(self) -> str:
+        # With the key it would reach a traceback or a log.
+        return f"<{type(self).__name__} {'with' if self.key else 'without'} a key>"
 
     def context(self) -> ssl.SSLContext | None:
         """It, for new connections; raises `ssl.SSLError` or `ValueError`."""
@@ -522,6 +560,10 @@ class _ExecStatus(msgspec.Struct, rename="camel"):
     client_certificate_data: str | None = None
     client_key_data: str | None = None
 
+    def __repr__(self) -> str:
+        # All of it is secret, or tells one from another.
+        return f"<{type(self).__name__}>"
+
 
 class _ExecCredential(msgspec.Struct, rename="camel"):
     """What a plugin prints (``ExecCredential`` of client.authentication.k8s.io)."""
@@ -530,11 +572,11 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
     status: _ExecStatus
 
 
-class _Plugin(ExecProvider):
+class _Plugin:
     """A plugin that logs a user in.
 
     The library's own has no limits of time and bytes, blocks where one writes 64 KiB to standard error, hides what it
-    asks for at a terminal, gives it no cluster, and knows no ``installHint``.
+    asks for at a terminal, gives it no cluster, knows no ``installHint``, and is not public.
 
     Args:
         section: ``exec`` of a user.
@@ -549,18 +591,15 @@ class _Plugin(ExecProvider):
         )
         if not command or not version:
             raise unusable(f"exec has no {'apiVersion' if command else 'command'}", context.file)
-        variables = [
-            {key: text_of(each, key, context.file) for key in ("name", "value")}
+        # As in client-go, its path is relative to the kubeconfig.
+        path = kubeconfig.absolute(command, context.file) if os.sep in command else command
+        self._arguments: Final = [path, *list_of(section, "args", context.file, str)]
+        variables = {
+            text_of(each, "name", context.file): text_of(each, "value", context.file)
             for each in list_of(section, "env", context.file, dict)
-        ]
-        checked = {
-            "command": kubeconfig.absolute(command, context.file) if os.sep in command else command,
-            "apiVersion": version,
-            "args": list_of(section, "args", context.file, str),
-            "env": variables,
         }
-        super().__init__(ConfigNode("exec", checked))
         self._command: Final = command
+        self._version: Final = version
         self._file: Final = context.file
         self._hint: Final = hint or "install it"
         self._is_terminal: Final = mode != "Never" and sys.stdin is not None and sys.stdin.isatty()
@@ -570,9 +609,9 @@ class _Plugin(ExecProvider):
         if section.get("provideClusterInfo"):
             spec["cluster"] = context.cluster_info()
         info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
-        self.env["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+        self._environment: Final = os.environ | variables | {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
 
-    async def run(self, previous_response: str | None = None) -> _ExecStatus:
+    async def run(self) -> _ExecStatus:
         """Run it, and return the credentials that it prints: a token, or a certificate with its key, or all of them.
 
         Raises:
@@ -580,8 +619,8 @@ class _Plugin(ExecProvider):
         """
         try:
             process = await asyncio.create_subprocess_exec(
-                *self.args,
-                env=self.env,
+                *self._arguments,
+                env=self._environment,
                 stdin=None if self._is_terminal else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 # A group of its own, to end what it starts; at a terminal, only the foreground's group may read.
@@ -606,7 +645,7 @@ class _Plugin(ExecProvider):
     def _status(self, answer: _ExecCredential) -> _ExecStatus:
         """The status of what it prints; raises `ValueError` where that is no credential."""
         token, certificate, key = msgspec.structs.astuple(answer.status)
-        if answer.api_version != self.api_version or bool(certificate) != bool(key) or not (token or certificate):
+        if answer.api_version != self._version or bool(certificate) != bool(key) or not (token or certificate):
             raise ValueError
         return answer.status
 

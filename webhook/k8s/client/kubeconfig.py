@@ -16,7 +16,7 @@ import yaml
 from webhook.errors import InputError, quote
 from webhook.k8s.client.identity import Impersonation
 from webhook.k8s.client.proxies import PROXY_FIX, is_http_url
-from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
+from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, load_plain, read_file
 
 T = TypeVar("T")
 
@@ -62,6 +62,10 @@ class Context(NamedTuple):
     user: dict[str, Any]
     file: str
     namespace: str = ""
+
+    def __repr__(self) -> str:
+        # Cluster and user hold tokens, passwords and keys.
+        return f"<{type(self).__name__} {self.name!r}>"
 
     def impersonation(self) -> Impersonation:
         """The user as whom requests are evaluated, by the kubeconfig."""
@@ -175,8 +179,8 @@ def _document(file: str) -> dict[str, Any]:
         if is_deep(text):
             raise InputError(f"the kubeconfig {TOO_DEEP_TEXT}", file, "name another with --kubeconfig")
         # As for kubectl, an empty file is one that sets nothing.
-        document = yaml.safe_load(text) or {}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        document = load_plain(text) or {}
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise InputError("the kubeconfig is not YAML", file, "repair or replace it") from error
     if not isinstance(document, dict):
         raise InputError("not a kubeconfig", file, "name another with --kubeconfig")

@@ -253,7 +253,11 @@ _decode_versioned: Final = msgspec.json.Decoder(_Versioned).decode
 
 
 class LineBuffer:
-    """Cuts a stream into lines. Linear also for lines of many MiB that come in small pieces."""
+    """Cuts a stream into lines of up to `api.LARGEST_ANSWER_BYTES`, in linear time however small the pieces are.
+
+    aiohttp's ``StreamReader.readline`` copies what it has of a line with each piece that comes, which takes the square
+    of the line, and unless told otherwise fails above twice ``read_bufsize``, so above 4 MiB.
+    """
 
     def __init__(self) -> None:
         self._open: list[bytes] = []

@@ -39,6 +39,9 @@ REQUEST_SECONDS: Final = 30.0
 _GET_SECONDS: Final = 60.0
 _WATCH_HEADERS_SECONDS: Final = 30.0
 
+# aiohttp's own total would begin again after a renewal, and not count what goes on here around a request.
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+
 # Bodies that are taken in at the same time; the others wait in the kernel's buffers and at the API server.
 _READERS: Final = 8
 
@@ -107,7 +110,8 @@ class KubernetesTransport(Transport):
     ) -> tuple[int, bytes]:
         """The HTTP status, whatever it is, and the whole body of the answer to any request.
 
-        Its path is escaped, its query is not; its body is plain JSON, or bytes that hold JSON.
+        Its path is escaped, its query is not; its body is plain JSON, or bytes that hold JSON. The seconds are those of
+        all of it: of a new login after a 401, of the request after that, and of waiting until others have read theirs.
 
         Raises:
             ApiConnectionError: there was no answer within so many seconds; `TooLargeError`: it has over ``most`` bytes.
@@ -115,9 +119,11 @@ class KubernetesTransport(Transport):
         """
         if isinstance(body, bytes):
             body = msgspec.json.decode(body)
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
-            async with self._answer(ApiRequest(method, path, query, timeout, body, content_type)) as response:
+            async with (
+                asyncio.timeout(seconds),
+                self._answer(ApiRequest(method, path, query, _TIMEOUT, body, content_type)) as response,
+            ):
                 return response.status, await self._body(response, most)
         except (aiohttp.ClientError, OSError) as error:
             is_late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -125,11 +131,13 @@ class KubernetesTransport(Transport):
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The body of a 200 answer in pieces of any size; see `Transport.watch`."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+        until = asyncio.get_running_loop().time() + _WATCH_HEADERS_SECONDS
         try:
-            async with self._answer(ApiRequest("GET", path, query, timeout), _WATCH_HEADERS_SECONDS) as response:
+            async with self._answer(ApiRequest("GET", path, query, _TIMEOUT), until) as response:
                 if response.status != 200:
-                    raise ApiError(response.status, await self._body(response, api.LARGEST_ANSWER_BYTES))
+                    async with asyncio.timeout_at(until):
+                        body = await self._body(response, api.LARGEST_ANSWER_BYTES)
+                    raise ApiError(response.status, body)
                 yield b""
                 async for chunk in response.content.iter_any():
                     yield chunk
@@ -149,9 +157,9 @@ class KubernetesTransport(Transport):
 
     async def date(self) -> float | Unavailable:
         """The API server's clock in Unix seconds, cut off to whole ones: the Date header of any answer."""
-        timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
+        until = asyncio.get_running_loop().time() + REQUEST_SECONDS
         try:
-            async with self._answer(ApiRequest("GET", "/version", NO_QUERY, timeout)) as response:
+            async with self._answer(ApiRequest("GET", "/version", NO_QUERY, _TIMEOUT), until) as response:
                 return parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
         except ApiConnectionError as error:
             return Unavailable(error.why)
@@ -166,17 +174,15 @@ class KubernetesTransport(Transport):
         await self._connection.close()
 
     @asynccontextmanager
-    async def _answer(
-        self, request: ApiRequest, head_seconds: float | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The head of an answer; at the end its connection is free for another request, or gone.
+    async def _answer(self, request: ApiRequest, until: float | None = None) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The head of an answer by some time of the loop; at the end its connection is free for another, or gone.
 
         Raises:
             ValueError: the path is not escaped, so that a part of it would be sent as the query.
         """
         if _UNESCAPED.search(request.path):
             raise ValueError(f"the path {request.path!r} is not one of webhook.k8s.paths")
-        async with asyncio.timeout(head_seconds):
+        async with asyncio.timeout_at(until):
             response = await self._send(request)
         try:
             yield response
@@ -185,7 +191,7 @@ class KubernetesTransport(Transport):
 
     async def _send(self, request: ApiRequest) -> aiohttp.ClientResponse:
         response, sent = await self._call(request)
-        if response.status != 401:
+        if response.status != 401 or self._closed:
             return response
         try:
             is_renewed = await self._connection.renew(sent)

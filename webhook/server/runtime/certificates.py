@@ -29,9 +29,9 @@ from certs.rotation import KEYS, Bundles, NotNow, Plan, Rotation, Situation, Sto
 from certs.source import check_files, self_signed
 from certs.state import plan
 from webhook import names
-from webhook.errors import InputError
+from webhook.errors import InputError, Unavailable
 from webhook.install.registration import API_VERSION, Manifest, RegistrationTarget, configurations
-from webhook.k8s.client.api import ApiConnectionError, Requests, explain
+from webhook.k8s.client.api import ApiConnectionError, Requests, decode, explain
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
@@ -333,21 +333,29 @@ class _ObjectClient(NamedTuple):
         query: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes]:
         """Status and body of the answer; without one, or where its status is not expected, it raises `NotNow`."""
-        where = f"{self.resource.kind}{f' {self.namespace}' if self.namespace else ''}/{self.name}"
         path = self.resource.path(self.namespace, self.name)
         method = "GET" if verb == "get" else "PATCH"
         try:
             status, answer = await self.api.request(method, path, query or {}, body, content_type, seconds=_SECONDS)
         except ApiConnectionError as error:
-            raise NotNow(f"{where}: {error.why}") from None
+            raise NotNow(f"{self._where}: {error.why}") from None
         if status not in expected:
-            raise NotNow(f"{where}: {explain(verb, self.resource, self.namespace, status, answer).why}")
+            raise NotNow(f"{self._where}: {explain(verb, self.resource, self.namespace, status, answer).why}")
         return status, answer
 
     async def read(self) -> _SecretOrConfiguration | None:
-        """Its newest state; None: it does not exist."""
+        """Its newest state; None: it does not exist. An answer that cannot be decoded raises `NotNow`, too."""
         status, body = await self.call("get", (200, 404))
-        return msgspec.json.decode(body, type=_SecretOrConfiguration) if status == 200 else None
+        if status != 200:
+            return None
+        content = decode(body, _SecretOrConfiguration, self.resource.kind)
+        if isinstance(content, Unavailable):
+            raise NotNow(f"{self._where}: {content.why}")
+        return content
+
+    @property
+    def _where(self) -> str:
+        return f"{self.resource.kind}{f' {self.namespace}' if self.namespace else ''}/{self.name}"
 
 
 class CaSecret:
@@ -439,7 +447,8 @@ def _configuration(content: _SecretOrConfiguration) -> WebhookConfiguration:
 
 def _decode(text: str) -> bytes:
     try:
-        return b64decode(text)
+        # What is not base64 is left out otherwise, and something else than what was written is decoded.
+        return b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return b""
 
