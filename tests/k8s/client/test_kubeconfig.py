@@ -371,10 +371,11 @@ class TestImpersonation:
         assert [f"{name} {value}" for name, values in sent.items() if name for value in values] == expected
         assert headers["Authorization"] == "Bearer t0"
 
-    async def test_is_not_told_to_a_proxy(self, tmp_path: Path) -> None:
+    async def test_is_not_told_to_a_proxy(self, apiservers: ApiServers, tmp_path: Path) -> None:
         """It gets ``CONNECT`` in clear text, whatever TLS hides after that."""
         authority = trustme.CA()
-        async with running(FakeApiServer(), tls_of(authority)) as server, tunnels() as (proxy, heads):
+        server = await apiservers.start(tls=tls_of(authority))
+        async with tunnels() as (proxy, heads):
             data = base64.b64encode(authority.cert_pem.bytes()).decode()
             cluster = {"server": server.url, "certificate-authority-data": data, "proxy-url": proxy}
             transport = await connect(write(tmp_path, config(cluster=cluster, user=USER)))
