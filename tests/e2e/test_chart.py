@@ -162,7 +162,12 @@ SETTINGS = section(
         **POLICY, requesters=st.lists(st.sampled_from(["a", "b.c/d", "sigs.k8s.io/descheduler"]), max_size=2)
     ),
     layers=st.sampled_from([{}, {"listen": "127.0.0.1:8446"}, {"listen": "0.0.0.0:8447", **VERIFIED}]),
-    admin=section(listen=st.sampled_from(["", "127.0.0.1:8090", "0.0.0.0:8091", "[::]:8092"]), metrics=BOOLEANS),
+    admin=st.one_of(
+        st.sampled_from([{}, {"listen": ""}, {"metrics": False}]),
+        st.fixed_dictionaries(
+            {"listen": st.sampled_from(["127.0.0.1:8090", "0.0.0.0:8091", "[::]:8092"])}, optional={"metrics": BOOLEANS}
+        ),
+    ),
     webhooks=section(
         timeoutSeconds=st.integers(1, 3), namespaceSelector=section(matchExpressions=st.lists(EXPRESSIONS, max_size=2))
     ),
