@@ -197,7 +197,7 @@ class TestHttp:
             for _ in range(MAX_BODY_BYTES // 65_536 + 2):
                 yield b" " * 65_536
 
-        assert (await answered(client, pour()))[0] == 413
+        assert (await answered(client, pour()))[0] == 411
         assert (await answered(client, b"x", **{"Content-Encoding": "gzip"}))[0] == 415
         monkeypatch.setattr("webhook.server.extender.PATIENCE_SECONDS", 0.05)
         url = client.make_url(PATH)

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from aiohttp import web
 
-from webhook.server.answers import Overload, OverloadError
+from webhook.server.answers import Overload, OverloadError, RequestDenied
 from webhook.server.guard import Guard
 
 # Bodies up to this are the everyday ones: a pod is 20 KB, a VM's update with both its states seldom 100 KB.
@@ -29,9 +29,14 @@ class RequestBody:
     Args:
         request: the request.
         guard: of its connection; its listener's limits hold.
+
+    Raises:
+        RequestDenied: it comes in chunks. No API server sends any, and a body of tiny ones holds up all reviews.
     """
 
     def __init__(self, request: web.BaseRequest, guard: Guard) -> None:
+        if guard.length is None:
+            raise RequestDenied(411, "the request's body comes in chunks; send it whole, with its Content-Length")
         self._length: Final = guard.length
         self._content: Final = request.content
         self._guard: Final = guard
@@ -52,7 +57,7 @@ class RequestBody:
     @property
     def is_large(self) -> bool:
         """Whether it may be larger than everyday ones."""
-        return self._length is None or self._length > EVERYDAY_BYTES
+        return self._length > EVERYDAY_BYTES
 
     @property
     def prefix(self) -> bytes:
@@ -74,22 +79,18 @@ class RequestBody:
         began = asyncio.get_running_loop().time()
         if not self.is_large:
             # In nearly all requests it came with the head.
-            self._guard.allow(self._length or 0)
+            self._guard.allow(self._length)
             await self._take(self._most, until, began)
             return self._whole()
-        # As much as an answer without the rest takes; the framing of tiny chunks takes several times that.
-        self._guard.allow(8 * PREFIX_BYTES if self._length is None else PREFIX_BYTES)
+        # As much as an answer without the rest takes.
+        self._guard.allow(PREFIX_BYTES)
         await self._take(PREFIX_BYTES, until, began)
-        if self._content.at_eof():
-            return self._whole()
-        if (self._length or 0) > self._most:
+        if self._length > self._most:
             raise OverloadError(Overload.TOO_LARGE)
-        room = self._most if self._length is None else self._length
-        if not await self._guard.listener.room.take(self._guard.client, until, room):
+        if not await self._guard.listener.room.take(self._guard.client, until, self._length):
             raise OverloadError(Overload.NO_ROOM)
-        self._room = room
-        rest = 2 * self._most if self._length is None else self._length - PREFIX_BYTES
-        self._guard.allow(rest, counted=False)
+        self._room = self._length
+        self._guard.allow(self._length - PREFIX_BYTES, counted=False)
         await self._take(self._most, until, asyncio.get_running_loop().time())
         return self._whole()
 

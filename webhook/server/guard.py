@@ -42,6 +42,8 @@ MAX_HEAD_BYTES: Final = 32 * 1024
 # What may come before it is asked for. With less, nearly every request would pause its transport; and TLS ends with an
 # error, which may cost the client its answer, where a transport is closed while it is paused.
 _AHEAD_BYTES: Final = MAX_HEAD_BYTES
+# What TLS decrypts and keeps of a connection whose reading is paused.
+_TLS_BYTES: Final = 64 * 1024
 # How long a head may take from its first byte on, and a handshake.
 HEAD_SECONDS: Final = 10.0
 # How long a client may leave answers lying before it gets no more of them.
@@ -170,6 +172,9 @@ class Guard(asyncio.BufferedProtocol):
         """Begin, once the handshake is over."""
         # uvloop's transports have its methods, but are none of its kind.
         self.transport = cast("asyncio.Transport", transport)
+        if transport.get_extra_info("ssl_object") and hasattr(transport, "set_read_buffer_limits"):
+            # Else TLS reads on while reading is paused, up to 256 KiB for each connection, which nothing counts.
+            transport.set_read_buffer_limits(high=_TLS_BYTES)
         self.client_name = client_name(transport)
         self._ends_at = time.monotonic() + self.listener.limits.abort_seconds
         self._http = self.listener.request_handler()
@@ -246,7 +251,7 @@ class Guard(asyncio.BufferedProtocol):
     def end(self) -> bool:
         """The answer to the present request is known; whether it is the connection's last one.
 
-        It is, too, where the body has not come whole, or has come in chunks, whose end only aiohttp knows.
+        It is, too, where the body has not come whole, or comes in chunks, of which nothing is read.
         """
         self.scope = None
         self._has_begun = False
@@ -264,8 +269,8 @@ class Guard(asyncio.BufferedProtocol):
         self.phase = Phase.ENDING
         # aiohttp reads on for a while, and so the client can read its answer; not without an end. It keeps none of it.
         self._counts_body = False
-        most = 2 * self.listener.limits.body_bytes + MAX_HEAD_BYTES
-        self._allowance = most if self._missing is None else min(self._missing, most)
+        # Chunks go nowhere: to find the end of tiny ones takes longer than a review, and holds up others.
+        self._allowance = min(self._missing or 0, 2 * self.listener.limits.body_bytes + MAX_HEAD_BYTES)
         self._ends_at = min(self._ends_at, now + LINGER_SECONDS + CLOSE_SECONDS)
         self._pass_on()
         return True
