@@ -48,7 +48,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -340,8 +340,9 @@ class Reflector(Generic[V]):
         self._proved_at: float | None = None
         self._version: str | None = None  # None: to be listed
         self._seen: str | None = None  # the newest version of any answer
-        self._is_trusted = True
-        self._is_server_stale = False
+        # Which etcd the store is of: the present one; maybe, since etcd was restored, the one that is lost; surely that
+        # one, from an API server's watch cache, until a list is older than what was seen.
+        self._store_is_of: Literal["present", "maybe lost", "lost"] = "present"
         self._watching: asyncio.Timeout | None = None
         self._failures = self._rejections = self._absences = 0
 
@@ -360,6 +361,10 @@ class Reflector(Generic[V]):
             return Stale("restore", math.inf, self._trouble)
         age = now - self._proved_at
         return Fresh(age, self._trouble) if age < CURRENT_SECONDS else Stale("age", age, self._trouble)
+
+    @property
+    def _is_trusted(self) -> bool:
+        return self._store_is_of == "present"
 
     def _prove(self, moment: float) -> None:
         """All that happened before a moment is in the store."""
@@ -408,7 +413,8 @@ class Reflector(Generic[V]):
 
     def distrust(self) -> None:
         """Let nothing in the store count until a list of etcd's present has replaced it, and list now."""
-        self._is_trusted = False
+        if self._is_trusted:
+            self._store_is_of = "maybe lost"
         self._version = self._proved_at = None
         if self._watching and not self._watching.expired():
             self._watching.reschedule(asyncio.get_running_loop().time())
@@ -467,23 +473,25 @@ class Reflector(Generic[V]):
 
         An `ApiConnectionError` where it could not be found out whether the list is of etcd's present.
         """
-        was_trusted, seen, self._seen = self._is_trusted, self._seen, version
+        before, seen, self._seen = self._store_is_of, self._seen, version
         if is_behind(version, seen):
-            self._is_trusted, self._is_server_stale = True, False
-            if was_trusted:
+            self._store_is_of = "present"
+            if before == "present":
                 self._on_restore(self, f"{self._title} were at resourceVersion {seen}, and are listed at {version}")
-        elif not was_trusted:
+        elif before != "present":
             reached = await self._has_reached(version)
             if isinstance(reached, Unavailable):
                 raise ApiConnectionError(reached.why)
-            if not reached and not self._is_server_stale:
+            if before == "lost":
+                # Even if etcd has reached the version meanwhile: the watch cache is a mixture of both then.
+                return
+            self._store_is_of = "present" if reached else "lost"
+            if not reached:
                 logger.warning(
                     "%s: the API server still lists what its etcd does not hold: restart it. Until it lists them at a "
                     "resourceVersion before %s, objects are read one by one",
                     *(self._title, seen),
                 )
-            self._is_server_stale = self._is_server_stale or not reached
-            self._is_trusted = not self._is_server_stale
 
     async def _watch(self) -> None:
         began = self._clock.now()
