@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,7 +25,12 @@ from webhook.k8s.types.meta import Namespace
 LABEL = names.policy_label(names.SCHEDULING)
 DEMO = NamespaceKey("demo")
 HOUR = 3600.0
-DEAD = {"pages": dict.fromkeys(range(1, 9), "refused"), "other": "refused", "watch": "refused", "line": "cut"}
+DEAD: dict[str, Any] = {
+    "pages": dict.fromkeys(range(1, 9), "refused"),
+    "other": "refused",
+    "watch": "refused",
+    "line": "cut",
+}
 
 
 @asynccontextmanager
@@ -124,6 +130,24 @@ def test_without_any_answer_a_replica_is_not_ready_until_there_is_one(fault: dic
             assert (cluster.waiting_for(), await mode(cluster)) == ((), "off")
             await pass_time(cluster, 300.0, has_gets=True)
             assert cluster.peek(DEMO) is not NOT_READ
+
+    run(main())
+
+
+def test_after_a_restore_that_no_list_has_followed_a_replica_is_not_ready() -> None:
+    """The store has an infinite age, and readiness says nothing of how long."""
+
+    async def main() -> None:
+        async with clustered() as (server, cluster):
+            server.fail(**DEAD)
+            cluster._start_over(cluster._kubevirts, "by a test")
+            await pass_time(cluster, 60.0, has_gets=False)
+            assert cluster.staleness()["namespaces"] == math.inf
+            (missing,) = cluster.waiting_for()
+            assert missing.startswith("namespaces: not up to date, and not readable: ")
+            server.heal()
+            await asyncio.sleep(60.0)
+            assert (cluster.waiting_for(), await mode(cluster)) == ((), "enforce")
 
     run(main())
 

@@ -25,6 +25,7 @@ from webhook.cluster.scheduler_health import HealthEvidence, SchedulerMonitor, W
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Forbidden
+from webhook.k8s.client.freshness import Fresh, Freshness, Stale, Unknown
 from webhook.k8s.resources import LEASES, PENDING_PODS
 from webhook.k8s.types.core import PendingPod
 from webhook.k8s.types.meta import Lease, LeaseSpec
@@ -52,7 +53,7 @@ def lease(renewed: float | str | None, holder: str | None = "host_1", seconds: i
 def guarded(settings: HealthCheck = LEASE, *, synced: bool = True) -> HealthEvidence:
     state = HealthEvidence(settings, lambda _: True)
     if synced:
-        state.observe_watch(synced=True, problem=None, forbidden=False, staleness=0.0)
+        state.observe_watch(Fresh(0.0))
     return state
 
 
@@ -389,7 +390,7 @@ class TestEvidence:
         assert state.health(31.0).state == "unavailable"
         golden(state.health(31.0).why)
         # What was seen before a denial is no evidence.
-        state.observe_watch(synced=True, problem="403: grant watch on pods", forbidden=True, staleness=0.0)
+        state.observe_watch(Fresh(0.0, Forbidden("403: grant watch on pods")))
         assert state.health(31.0).state == "available"
 
     def test_a_namespace_may_know_better(self) -> None:
@@ -402,7 +403,7 @@ class TestEvidence:
         state = guarded(PODS_ONLY, synced=False)
         assert (state.health(0.0).state, state.has_answered) == ("unknown", False)
         golden(state.health(0.0).why)
-        state.observe_watch(synced=False, problem=FORBIDDEN, forbidden=True, staleness=0.0)
+        state.observe_watch(Unknown(Forbidden(FORBIDDEN)))
         assert (state.health(0.0).state, state.has_answered) == ("unknown", True)
         assert FORBIDDEN in state.health(0.0).why
 
@@ -411,23 +412,21 @@ class TestEvidence:
         state.lease.observe(lease(WALL), 0.0, WALL)
         assert (state.health(0.0).state, state.has_answered) == ("available", False)
         golden(state.health(0.0).why)
-        state.observe_watch(synced=False, problem=FORBIDDEN, forbidden=True, staleness=0.0)
+        state.observe_watch(Unknown(Forbidden(FORBIDDEN)))
         assert state.has_answered
         assert FORBIDDEN in state.health(0.0).why
 
     @pytest.mark.parametrize(
-        ("problem", "staleness", "expected"),
+        ("store", "expected"),
         [
-            *((DOWN.why, 59.0, "available"), (DOWN.why, 61.0, "unknown")),
+            *((Fresh(59.0, DOWN), "available"), (Fresh(61.0, DOWN), "unknown")),
             # Between two bookmarks it may be a minute old; without any for long, nothing shows that it is not older.
-            *((None, 149.0, "available"), (None, 150.0, "unknown"), (None, math.inf, "unknown")),
+            *((Fresh(149.0), "available"), (Stale("age", 150.0), "unknown"), (Stale("restore", math.inf), "unknown")),
         ],
     )
-    def test_a_store_that_is_not_kept_in_step_grows_cold(
-        self, problem: str | None, staleness: float, expected: str
-    ) -> None:
+    def test_a_store_that_is_not_kept_in_step_grows_cold(self, store: Freshness, expected: str) -> None:
         state = guarded(PODS_ONLY)
-        state.observe_watch(synced=True, problem=problem, forbidden=False, staleness=staleness)
+        state.observe_watch(store)
         assert state.health(0.0).state == expected
 
     def test_without_a_health_check_it_counts_as_alive(self, golden: Golden) -> None:
@@ -643,7 +642,7 @@ class TestMonitor:
             case.server.fail(PENDING_PODS.path(), 500, "InternalError", times=1)
 
         async with watched(apiservers, prepare=prepare) as case:
-            await until(lambda: case.monitor.pods.problem is not None and case.state == "available")
+            await until(lambda: case.monitor.pods.freshness(case.clock.now()).problem and case.state == "available")
             golden(undated(case.monitor.waiting_for() or ""))
             await case.pass_time(2)
             await until(lambda: case.monitor.waiting_for() is None)

@@ -16,6 +16,7 @@ import msgspec
 from webhook.facts import NOT_READ, ListKey, ObjectKey
 from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.freshness import Fresh
 from webhook.k8s.client.reflector import ObjectStore, OnRestore, Reflector
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
@@ -80,7 +81,9 @@ class InstancetypeCache:
         if key.fresh or path not in _RESOURCES:
             return NOT_READ
         informer = self.informers[path] if path in self.informers else self._watch(path)
-        if informer.problem is not None or not informer.is_current(self._clock.now()):
+        store = informer.freshness(self._clock.now())
+        # While the watch is interrupted, the store may lack what a tenant has just changed.
+        if not isinstance(store, Fresh) or store.problem:
             return NOT_READ
         if isinstance(key, ListKey):
             return _list(informer, key)

@@ -1,10 +1,10 @@
 """The cluster that the API server shows: informers' stores, and GETs for what they lack and for what must be fresh.
 
 How old an answer may be: what decides whether something is allowed (a namespace with its mode and lists, the KubeVirt
-object, an instancetype) comes from its store while this `Reflector.is_current`. Then a whole list or the watch has
-proved the store up to date in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and etcd, when it was last
-asked, had reached the store's resourceVersion; each store is verified once in `VERIFY_EVERY_SECONDS`. Beyond that a GET
-decides, which all reviews share that ask meanwhile or in the next second.
+object, an instancetype) comes from its store while this is `webhook.k8s.client.freshness.Fresh`. Then a whole list or
+the watch has proved the store up to date in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and etcd, when it
+was last asked, had reached the store's resourceVersion; each store is verified once in `VERIFY_EVERY_SECONDS`. Beyond
+that a GET decides, which all reviews share that ask meanwhile or in the next second.
 Nodes are for hints: they come from their store however old it is. Pods that wait for a scheduler say nothing of its
 health once their store is too old.
 
@@ -21,10 +21,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import math
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, get_args
 
 import msgspec
@@ -37,8 +36,9 @@ from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable, quote
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerKey
-from webhook.k8s.client.api import Transport, decode, describe_timeout, fetch_body
+from webhook.k8s.client.api import Forbidden, Transport, decode, describe_timeout, fetch_body
 from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.freshness import Fresh, Freshness, Stale, Unknown
 from webhook.k8s.client.list_pages import fetch_list
 from webhook.k8s.client.reflector import SILENCE_SECONDS, ObjectName, Reflector
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
@@ -342,14 +342,15 @@ class LiveCluster(Cluster):
         It stays ready while namespaces can be read in one way or the other: from the store, or from the API server.
         """
         if self._ready:
-            now = self._clock.now()
-            if self._namespaces.is_current(now) or self._unreachable is None:
+            store = self._namespaces.freshness(self._clock.now())
+            if isinstance(store, Fresh) or self._unreachable is None:
                 return ()
-            age = self._namespaces.staleness(now)
-            since = "" if math.isinf(age) else f" for {duration(age)}"
+            since = f" for {duration(store.age)}" if isinstance(store, Stale) and store.why == "age" else ""
             return (f"namespaces: not up to date{since}, and not readable: {self._unreachable.why}",)
-        unlisted = (informer for informer in self._informers if not informer.has_synced)
-        missing = [f"{informer.resource.plural}: {informer.problem or 'not listed yet'}" for informer in unlisted]
+        missing = [
+            f"{name}: {store.problem.why if store.problem else 'not listed yet'}"
+            for name, store in self._unlisted(self._informers)
+        ]
         if not missing and not self._definitions.is_current:
             missing.append("customresourcedefinitions: not read yet")
         lacks = ((name, monitor.waiting_for()) for name, monitor in self._monitors.items())
@@ -362,22 +363,20 @@ class LiveCluster(Cluster):
 
         Namespaces are read one by one then; questions about the others are answered by `Unavailable`.
         """
-        return tuple(f"{one.resource.plural}: {one.problem}" for one in self._informers if _is_denied(one))
+        return self._denials(self._informers)
 
     def gaps(self) -> tuple[str, ...]:
         """What is denied and cannot be read in another way, as clauses."""
-        return tuple(
-            f"{one.resource.plural}: {one.problem}" for one in (self._kubevirts, self._nodes) if _is_denied(one)
-        )
+        return self._denials((self._kubevirts, self._nodes))
 
     def unanswered(self) -> tuple[str, ...]:
         """As `waiting_for`, without what is denied: what a command still waits for that can do with less."""
         return tuple(missing for missing in self.waiting_for() if missing not in self.denied())
 
     def staleness(self) -> dict[str, float]:
-        """Seconds since the store of each watch was last proved up to date; see `Reflector.staleness`."""
+        """Seconds since the store of each watch was last proved up to date: the age of its `Freshness`."""
         now = self._clock.now()
-        return {name: informer.staleness(now) for name, informer in self._watches().items()}
+        return {name: informer.freshness(now).age for name, informer in self._watches().items()}
 
     def _watches(self) -> dict[str, Reflector[Any]]:
         """All informers, by the name of their watch."""
@@ -385,6 +384,18 @@ class LiveCluster(Cluster):
         watches = {informer.resource.plural: informer for informer in informers}
         pods = ((name, self._pods_of(name)) for name in self._monitors)
         return watches | {_pods_of(name): informer for name, informer in pods if informer is not None}
+
+    def _denials(self, informers: Iterable[Reflector[Any]]) -> tuple[str, ...]:
+        problems = ((name, store.problem) for name, store in self._unlisted(informers))
+        return tuple(f"{name}: {problem.why}" for name, problem in problems if isinstance(problem, Forbidden))
+
+    def _unlisted(self, informers: Iterable[Reflector[Any]]) -> Iterator[tuple[str, Unknown]]:
+        """What has not been listed yet, by its plural name."""
+        now = self._clock.now()
+        for informer in informers:
+            store = informer.freshness(now)
+            if isinstance(store, Unknown):
+                yield informer.resource.plural, store
 
     def on_restore(self, act: Callable[[str], None]) -> None:
         """Call this, with a clause about it, each time that etcd turns out to have been restored from an older copy."""
@@ -401,7 +412,8 @@ class LiveCluster(Cluster):
     async def _probe(self) -> None:
         """Find out whether namespaces can be read by GET, wherever reviews depend on that, or soon may."""
         while True:
-            is_well = self._namespaces.staleness(self._clock.now()) < SILENCE_SECONDS and not self._namespaces.problem
+            store = self._namespaces.freshness(self._clock.now())
+            is_well = store.age < SILENCE_SECONDS and not store.problem
             deadline = asyncio.get_running_loop().time() + GET_SECONDS
             answer = None if is_well else await self._requests.get(_PROBED, deadline)
             self._unreachable = answer if isinstance(answer, Unavailable) else None
@@ -417,7 +429,7 @@ class LiveCluster(Cluster):
 
     def _log_currency(self, name: str, informer: Reflector[Any]) -> None:
         """Log once that a store has become too old to decide, and once that it is not any more."""
-        if informer.is_current(self._clock.now()) or not informer.has_synced:
+        if not isinstance(informer.freshness(self._clock.now()), Stale):
             if name in self._outdated:
                 self._outdated.discard(name)
                 logger.info("%s: up to date again; reviews are decided by the watch", name)
@@ -444,12 +456,12 @@ class LiveCluster(Cluster):
 
     def ages(self, keys: Iterable[Key[Any]]) -> dict[str, float]:
         """Seconds since each store was last proved up to date, for those that answer these keys from memory."""
-        now, informers = self._clock.now(), [(key, self._informer(key)) for key in keys]
-        return {
-            _pods_of(key.name) if isinstance(key, SchedulerKey) else informer.resource.plural: informer.staleness(now)
-            for key, informer in informers
-            if informer is not None
-        }
+        now, ages = self._clock.now(), {}
+        for key in keys:
+            if (informer := self._informer(key)) is not None:
+                name = _pods_of(key.name) if isinstance(key, SchedulerKey) else informer.resource.plural
+                ages[name] = informer.freshness(now).age
+        return ages
 
     def _informer(self, key: Key[Any]) -> Reflector[Any] | None:
         """The informer that answers a key; None for what is cached because it cannot change."""
@@ -476,9 +488,10 @@ class LiveCluster(Cluster):
         """The answer if it can be given at once from memory, else `webhook.facts.NOT_READ`. Never waits."""
         # What nearly every review reads comes first.
         if isinstance(key, KubeVirtKey):
-            if not self._kubevirts.is_current(self._clock.now()) and self._kubevirts.has_synced:
+            store = self._kubevirts.freshness(self._clock.now())
+            if isinstance(store, Stale):
                 return NOT_READ
-            return _not_listed(self._kubevirts) or self._installs.read(self._kubevirts)
+            return _not_listed(store, KUBEVIRTS) or self._installs.read(self._kubevirts)
         if isinstance(key, NamespaceKey):
             return self._peek_namespace(key)
         if isinstance(key, SchedulerKey):
@@ -491,7 +504,8 @@ class LiveCluster(Cluster):
             self._vmis.move_to_end(key.uid)
             return vmi
         if isinstance(key, facts.NodesKey):
-            return _not_listed(self._nodes) or self._index
+            # However old they are: they are for hints.
+            return _not_listed(self._nodes.freshness(self._clock.now()), NODES) or self._index
         if isinstance(key, ObjectKey | ListKey):
             stored = self._instancetypes.peek(key) if self._started else NOT_READ
             return self._requests.peek(key) if stored is NOT_READ and isinstance(key, ObjectKey) else stored
@@ -501,7 +515,7 @@ class LiveCluster(Cluster):
         if key.fresh:
             return NOT_READ
         now = self._clock.now()
-        if self._namespaces.is_current(now):
+        if isinstance(self._namespaces.freshness(now), Fresh):
             # One that the store lacks may have been created a moment ago.
             namespace = self._namespaces.get(key.name)
             return NOT_READ if namespace is None else namespace
@@ -556,7 +570,7 @@ class LiveCluster(Cluster):
         now = self._clock.now()
         if answer is None:
             self._absent.append(now)
-        elif isinstance(answer, Namespace) and not self._namespaces.is_current(now):
+        elif isinstance(answer, Namespace) and not isinstance(self._namespaces.freshness(now), Fresh):
             kept = _reduce_namespace(answer) or answer
             self._read_namespaces["", key.name] = now, msgspec.json.encode(kept)
         return answer
@@ -672,12 +686,8 @@ def _pods_of(scheduler: str) -> str:
     return f"pods of {scheduler}"
 
 
-def _is_denied(informer: Reflector[Any]) -> bool:
-    return informer.is_forbidden and not informer.has_synced
-
-
-def _not_listed(informer: Reflector[Any]) -> Unavailable | None:
+def _not_listed(store: Freshness, resource: Resource[Any]) -> Unavailable | None:
     """Why an informer says nothing yet; None once it does."""
-    if informer.has_synced:
+    if not isinstance(store, Unknown):
         return None
-    return Unavailable(informer.problem or f"{informer.resource.plural} have not been listed yet")
+    return Unavailable(store.problem.why if store.problem else f"{resource.plural} have not been listed yet")

@@ -36,7 +36,8 @@ from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Forbidden, Transport, fetch
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.reflector import CURRENT_SECONDS, ObjectStore, OnRestore, Reflector, is_behind
+from webhook.k8s.client.freshness import Fresh, Freshness, Unknown
+from webhook.k8s.client.reflector import ObjectStore, OnRestore, Reflector, is_behind
 from webhook.k8s.resources import LEASES, PENDING_PODS
 from webhook.k8s.types.core import PendingPod
 from webhook.k8s.types.meta import Lease, LeaseSpec, Object, ObjectMeta, unix_time
@@ -307,7 +308,7 @@ _GET_SECONDS: Final = 5.0
 # VMIs that are read for their pods between two polls.
 _CHECKS: Final = 16
 _WITNESSES_LOGGED: Final = 10
-# How long a store of the pods that is no longer kept in step may still testify.
+# How old the store of the pods may be while its watch is interrupted, to be evidence.
 _BLIND_SECONDS: Final = 60.0
 
 logger = logging.getLogger(__name__)
@@ -334,12 +335,14 @@ class HealthEvidence:
         """Whether everything that is watched has answered once; a 403 is an answer."""
         return self._kind == "off" or (self._pods_answered and (self._kind == "pods" or self.lease.has_answered))
 
-    def observe_watch(self, *, synced: bool, problem: str | None, forbidden: bool, staleness: float) -> None:
-        """How the watch of pods is doing; see the attributes of `Reflector`."""
-        self._pods_answered = synced or forbidden
-        most = CURRENT_SECONDS if problem is None else _BLIND_SECONDS
-        self._pods_watched = synced and not forbidden and staleness < most
-        self._pods_trouble = problem or ("the list of them is too old" if synced else "not listed yet")
+    def observe_watch(self, store: Freshness) -> None:
+        """How the watch of pods is doing."""
+        is_listed, is_forbidden = not isinstance(store, Unknown), isinstance(store.problem, Forbidden)
+        self._pods_answered = is_listed or is_forbidden
+        is_kept = store.problem is None or (store.age < _BLIND_SECONDS and not is_forbidden)
+        self._pods_watched = isinstance(store, Fresh) and is_kept
+        lack = "the list of them is too old" if is_listed else "not listed yet"
+        self._pods_trouble = store.problem.why if store.problem else lack
 
     def health(self, now: float, namespace: str = "") -> SchedulerHealth:
         """The scheduler's health at ``now``, in monotonic seconds; cheap, since every review reads it.
@@ -410,10 +413,8 @@ class SchedulerMonitor:
 
     def health(self, namespace: str = "") -> SchedulerHealth:
         """The scheduler's health at this moment, from memory; see `SchedulerHealth`."""
-        now, pods = self._clock.now(), self.pods
-        self._state.observe_watch(
-            synced=pods.has_synced, problem=pods.problem, forbidden=pods.is_forbidden, staleness=pods.staleness(now)
-        )
+        now = self._clock.now()
+        self._state.observe_watch(self.pods.freshness(now))
         return self._state.health(now, namespace)
 
     def waiting_for(self) -> str | None:
@@ -470,7 +471,8 @@ class SchedulerMonitor:
         if pod.spec and pod.spec.is_gated:
             return None
         # Pods of the first list may have been waiting since long before this process started.
-        created = None if self.pods.has_synced else unix_time(pod.meta.creation_timestamp)
+        is_first = isinstance(self.pods.freshness(now), Unknown)
+        created = unix_time(pod.meta.creation_timestamp) if is_first else None
         return Waiting.of(pod, now - (0.0 if created is None else max(0.0, self._clock.wall() - created)))
 
     def _pod_changed(self, old: Waiting | None, new: Waiting | None) -> None:

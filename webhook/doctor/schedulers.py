@@ -24,6 +24,7 @@ from webhook.facts import AccessKey, SchedulerHealth
 from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, lint
 from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, granted, needed
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, fetch
+from webhook.k8s.client.freshness import Fresh, Unknown
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, PENDING_PODS, PODS
 from webhook.k8s.types.meta import unix_time
 from webhook.k8s.yaml_documents import Document, parse_documents
@@ -135,7 +136,7 @@ async def _evaluate_health(
             failures.append(vmi)
             break
         state.pods.record_check(waiting, vmi)
-    state.observe_watch(synced=not failures, problem=None, forbidden=False, staleness=0.0)
+    state.observe_watch(Unknown() if failures else Fresh(0.0))
     while health_check.kind == "lease":
         lease = await fetch(api, LEASES, health_check.namespace, health_check.name, SECONDS)
         state.lease.observe(lease, clock.now(), clock.wall())

@@ -27,7 +27,9 @@ from webhook.k8s.client import api
 from webhook.k8s.client import reflector as module
 from webhook.k8s.client.api import TooLargeError
 from webhook.k8s.client.clock import REAL_TIME
+from webhook.k8s.client.freshness import Fresh, Freshness, Stale, Unknown
 from webhook.k8s.client.reflector import (
+    CURRENT_SECONDS,
     MOST_REJECTED,
     QUIET_SECONDS,
     REJECTED_OF_A_NAMESPACE,
@@ -78,17 +80,25 @@ class ReflectedStore:
 
     async def watched(self, times: int = 1) -> None:
         """Waits until so many watches were requested, one is open, and the store has noticed."""
-        await until(
-            lambda: len(self.asked("watch")) >= times and self.server.watching and self.reflector.problem is None
-        )
+        await until(lambda: len(self.asked("watch")) >= times and self.server.watching and not self.freshness.problem)
 
     @property
     def lists(self) -> int:
         return len(self.asked("get"))
 
     @property
+    def freshness(self) -> Freshness:
+        return self.reflector.freshness(self.clock.now())
+
+    @property
     def is_current(self) -> bool:
-        return self.reflector.is_current(self.clock.now())
+        return isinstance(self.freshness, Fresh)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the informer is interrupted."""
+        problem = self.freshness.problem
+        return problem.why if problem else None
 
     async def bring_future(self) -> EtcdCopy:
         """A copy of etcd, after which namespaces were changed and made."""
@@ -163,11 +173,10 @@ async def store(apiservers: ApiServers) -> AsyncIterator[ReflectedStore]:
 class TestList:
     async def test_in_pages(self, apiservers: ApiServers) -> None:
         async with reflected(apiservers, "a", "b", "c", "d", "e") as store:
-            assert not store.reflector.has_synced
-            assert math.isinf(store.reflector.staleness(store.clock.now()))
+            assert (store.freshness, store.names) == (Unknown(), [])
             await store.watched()
             assert (store.names, len(store.reflector.contents)) == (["a", "b", "c", "d", "e"], 5)
-            assert store.reflector.has_synced
+            assert store.freshness == Fresh(0.0)
             version = store.server.version
             assert store.asked("get") == [
                 {"limit": "2"} | more for more in ({}, {"continue": f"{version}.2"}, {"continue": f"{version}.4"})
@@ -179,7 +188,7 @@ class TestList:
             server.answer(PATH, lambda _: web.json_response({"metadata": {"resourceVersion": "7"}, "items": items}))
 
         async with watched(apiservers, prepare=answer) as store:
-            assert (store.reflector.has_synced, store.names) == (True, [])
+            assert (store.freshness, store.names) == (Fresh(0.0), [])
             assert store.asked("watch")[0]["resourceVersion"] == "7"
 
     async def test_is_restarted_when_its_snapshot_expires(self, apiservers: ApiServers) -> None:
@@ -244,7 +253,7 @@ class TestList:
         reflector._decode_view = decode
         with mock.patch.multiple(module, PAGE_LIMIT=10, SLICE=4):
             async with other_turns() as others, reflecting(reflector):
-                await until(lambda: reflector.has_synced)
+                await until(lambda: not isinstance(reflector.freshness(REAL_TIME.now()), Unknown))
         assert reported == sorted(names)
         assert {what: max(Counter(taken).values()) <= 4 for what, taken in turns.items()} == dict.fromkeys(turns, True)
         assert [asked.query["limit"] for asked in server.requests(PATH, "get")][:3] == ["10"] * 3
@@ -310,7 +319,7 @@ class TestGone:
         store.server.send(event)
         await until(lambda: store.lists == 2)
         assert store.clock.slept == []
-        assert store.reflector.problem is None
+        assert store.problem is None
 
     async def test_as_an_answer(self, store: ReflectedStore) -> None:
         store.server.fail(PATH, 410, "Expired", verb="watch")
@@ -357,8 +366,8 @@ class TestAbsent:
         clock = HeldClock()
         reflector = Reflector(transport, KUBEVIRTS, clock=clock)
         async with reflecting(reflector):
-            await until(lambda: reflector.has_synced)
-            assert (len(reflector.contents), reflector.problem, reflector.staleness(clock.now())) == (0, None, 0.0)
+            await until(lambda: reflector.freshness(clock.now()) == Fresh(0.0))
+            assert len(reflector.contents) == 0
             await until(lambda: clock.slept == [30.0])
             server.put(KUBEVIRTS, "kubevirt", "kubevirt")
             clock.advance(30.0)
@@ -384,7 +393,7 @@ class TestAbsent:
 
 async def test_every_sign_of_life_counts(store: ReflectedStore) -> None:
     def staleness() -> float:
-        return store.reflector.staleness(store.clock.now())
+        return store.freshness.age
 
     await until(lambda: staleness() == 0.0)
     store.clock.time += 60.0
@@ -400,6 +409,16 @@ async def test_every_sign_of_life_counts(store: ReflectedStore) -> None:
     assert staleness() == 60.0
 
 
+async def test_a_store_that_nothing_proves_up_to_date_becomes_stale(store: ReflectedStore) -> None:
+    store.clock.time += CURRENT_SECONDS - 1.0
+    assert [store.freshness] == [Fresh(149.0)]
+    store.clock.time += 1.0
+    assert [store.freshness] == [Stale("age", 150.0)]
+    store.server.bookmark()
+    await until(lambda: store.is_current)
+    assert [store.freshness] == [Fresh(0.0)]
+
+
 class TestTrouble:
     async def test_a_refused_list(
         self, apiservers: ApiServers, caplog: pytest.LogCaptureFixture, golden: Golden
@@ -408,16 +427,15 @@ class TestTrouble:
         clock = HeldClock()
         forbidden = partial(FakeApiServer.fail, path=PATH, code=403, reason="Forbidden", times=3)
         async with reflected(apiservers, "a", prepare=forbidden, clock=clock) as store:
-            await until(lambda: store.reflector.problem)
-            golden(store.reflector.problem or "")
-            assert store.reflector.is_forbidden
-            assert not store.reflector.has_synced
+            await until(lambda: store.problem)
+            golden(store.problem or "")
+            assert (store.freshness, store.names) == (Unknown(api.Forbidden(store.problem or "")), [])
             for _ in range(3):
                 slept = len(clock.slept)
                 clock.advance(10.0)
-                await until(lambda slept=slept: len(clock.slept) > slept or store.reflector.has_synced)  # type: ignore[misc]
+                await until(lambda slept=slept: len(clock.slept) > slept or store.is_current)  # type: ignore[misc]
             await store.watched()
-            assert not store.reflector.is_forbidden
+            assert store.freshness == Fresh(store.freshness.age)
             store.server.bookmark()
             await until(lambda: "up to date again" in caplog.text)
             said = [record for record in caplog.records if "namespaces" in record.getMessage()]
@@ -427,9 +445,9 @@ class TestTrouble:
     async def test_a_refused_watch_is_made_up_for_by_lists(self, apiservers: ApiServers, golden: Golden) -> None:
         forbidden = partial(FakeApiServer.fail, path=PATH, code=403, reason="Forbidden", times=1000, verb="watch")
         async with reflected(apiservers, "a", prepare=forbidden) as store:
-            await until(lambda: store.reflector.problem)
-            golden(store.reflector.problem or "")
-            assert store.reflector.has_synced
+            await until(lambda: store.problem)
+            golden(store.problem or "")
+            assert store.freshness == Fresh(store.freshness.age, api.Forbidden(store.problem or ""))
             store.server.put(NAMESPACES, "b")
             await store.becomes("a", "b")
 
@@ -440,10 +458,10 @@ class TestTrouble:
     async def test_other_answers(self, apiservers: ApiServers, code: int, reason: str, golden: Golden) -> None:
         fails = partial(FakeApiServer.fail, path=PATH, code=code, reason=reason, times=100)
         async with reflected(apiservers, "a", prepare=fails, clock=HeldClock()) as store:
-            await until(lambda: store.reflector.problem)
-            assert "SECRET" not in (store.reflector.problem or "")
-            golden(store.reflector.problem or "")
-            assert not store.reflector.is_forbidden
+            await until(lambda: store.problem)
+            assert "SECRET" not in (store.problem or "")
+            golden(store.problem or "")
+            assert type(store.freshness.problem) is Unavailable
 
     async def test_an_answer_that_is_no_json(self, apiservers: ApiServers) -> None:
         def prepare(server: FakeApiServer) -> None:
@@ -491,7 +509,7 @@ class TestTrouble:
         while store.lists < 2:
             store.server.send({"type": "MODIFIED", "object": {"metadata": {"name": 7}}})
             await asyncio.sleep(0.005)
-        await until(lambda: store.reflector.problem is None)
+        await until(lambda: store.problem is None)
 
     async def test_watches_that_end_at_once_are_slowed_down(self, store: ReflectedStore) -> None:
         store.server.answer(PATH, lambda _: web.Response(), times=3, verb="watch")
@@ -520,8 +538,8 @@ class TestTrouble:
         clock = HeldClock()
         hangs = partial(FakeApiServer.hang, path=PATH, release=asyncio.Event(), times=1)
         async with reflected(apiservers, "a", prepare=hangs, clock=clock, timing={"LIST_SECONDS": 0.05}) as store:
-            await until(lambda: store.reflector.problem)
-            golden(store.reflector.problem or "")
+            await until(lambda: store.problem)
+            golden(store.problem or "")
             while not store.names:  # on a slow machine the next one may be cut, too
                 clock.advance(10.0)
                 await asyncio.sleep(0.01)
@@ -532,7 +550,9 @@ class TestTrouble:
         await transport.close()
         async with reflecting(reflector):
             await until(lambda: clock.slept)
-        assert reflector.problem == "the connection to the API server has been closed"
+        assert reflector.freshness(clock.now()) == Unknown(
+            Unavailable("the connection to the API server has been closed")
+        )
         assert 0.25 <= clock.slept[0] <= 0.5
 
 
@@ -556,7 +576,7 @@ class TestHostile:
         deep = partial(FakeApiServer.put, resource=NAMESPACES, name="c-deep", spec=DEEP)
         async with watched(apiservers, "a", "b", "d", prepare=deep) as store:
             assert store.names == ["a", "b", "c-deep", "d"]
-            assert store.reflector.problem is None
+            assert store.problem is None
 
     async def test_no_more_is_kept_than_may_be(self, apiservers: ApiServers) -> None:
         async with watched(apiservers, "a", "b", "c", store=partial(ObjectStore, 2), largest=1000) as store:
@@ -609,7 +629,7 @@ class TestRestoredEtcd:
         store.server.restore(await store.bring_future())
         release = store.server.hang(PATH, verb="get")
         await store.reflector.verify()
-        assert not store.is_current
+        assert [store.freshness] == [Stale("restore", math.inf)]
         release.set()
         await until(lambda: store.is_current)
         assert store.names == ["a"]
@@ -706,7 +726,7 @@ class TestRestoredEtcd:
         # A list without resourceVersion, of one name: consistent and small.
         assert store.asked("progress") == [{"fieldSelector": "metadata.name=kubevirt-webhook"}]
         store.server.send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(store.server.version)}}})
-        await until(lambda: store.reflector.staleness(store.clock.now()) == 0)
+        await until(lambda: store.freshness == Fresh(0.0))
         await store.reflector.verify()
         assert (len(store.asked("progress")), store.names) == (1, ["a"])
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from tests.cluster.faulty_apiserver import ANSWERS, LINES, FaultyApiServer
 from tests.virtual_time import LoopClock, run
+from webhook.errors import Unavailable
 from webhook.k8s.client import reflector as module
+from webhook.k8s.client.freshness import Fresh
 from webhook.k8s.client.reflector import CURRENT_SECONDS, Reflector
 from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.meta import Namespace
@@ -40,11 +42,15 @@ class Informer:
 
     @property
     def staleness(self) -> float:
-        return self.reflector.staleness(self.now)
+        return self.reflector.freshness(self.now).age
 
     @property
     def is_current(self) -> bool:
-        return self.reflector.is_current(self.now)
+        return isinstance(self.reflector.freshness(self.now), Fresh)
+
+    @property
+    def problem(self) -> Unavailable | None:
+        return self.reflector.freshness(self.now).problem
 
     @property
     def modes(self) -> dict[str, str | None]:
@@ -72,7 +78,11 @@ class Informer:
     async def assert_heals(self) -> None:
         self.server.heal()
         await self.pass_time(HEALED_SECONDS)
-        assert (self.is_current, self.modes, self.reflector.problem) == (True, self.server.modes, None)
+        assert (self.is_current, self.modes, self.problem) == (
+            True,
+            self.server.modes,
+            None,
+        )
         # For good.
         await self.pass_time(HOUR, step=29.0)
         assert (self.is_current, self.modes) == (True, self.server.modes)
@@ -115,7 +125,7 @@ def test_a_page_that_always_fails(fault: str, page: int) -> None:
                 failing = informer.now
                 await informer.pass_time(HOUR)
                 assert informer.staleness >= informer.now - failing
-                assert informer.reflector.problem is not None
+                assert informer.problem is not None
             await informer.assert_heals()
 
     run(main())

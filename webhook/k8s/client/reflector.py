@@ -48,7 +48,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -56,6 +56,7 @@ from webhook.errors import Unavailable
 from webhook.k8s.client import api
 from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError, Transport
 from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.freshness import Fresh, Freshness, Stale, Unknown
 from webhook.k8s.client.list_pages import decode_items, raw_pages
 from webhook.k8s.json_tree import MAX_LEVELS, flatten
 from webhook.k8s.resources import Resource
@@ -294,15 +295,14 @@ class Reflector(Generic[V]):
         store: makes an empty store for the objects, which may deny some; these are not kept.
         transform: what to keep of a view; None: nothing.
         on_change: gets the old and the new view, as kept (None: there was, or is, none), after the store has changed;
-            for the first list still before `has_synced`. Must neither block nor raise.
+            for the first list while it is still `Unknown`. Must neither block nor raise.
         on_restore: gets this reflector, and a clause, when etcd turns out to have been restored from an older copy.
             Must neither block nor raise.
         clock: the source of monotonic time, and of sleep.
         jitter: picks a number between two.
 
     Attributes:
-        contents: what is kept now; another list brings another store.
-        has_synced: whether the whole resource has been seen once. Stays true, however old that is (see `staleness`).
+        contents: what is kept now; another list brings another store. What it is worth, `freshness` says.
     """
 
     def __init__(  # noqa: PLR0913 - what it works with, each with a default
@@ -334,14 +334,15 @@ class Reflector(Generic[V]):
         self._decode_view = msgspec.json.Decoder(resource.view).decode
 
         self.contents = store()
-        self.has_synced = False
+        self._has_synced = False
         self._trouble: Unavailable | None = None
         self._reported: Unavailable | None = None  # the trouble that the log has, until it has the recovery
         self._proved_at: float | None = None
         self._version: str | None = None  # None: to be listed
         self._seen: str | None = None  # the newest version of any answer
-        self._is_trusted = True
-        self._is_server_stale = False
+        # Which etcd the store is of: the present one; maybe, since etcd was restored, the one that is lost; surely that
+        # one, from an API server's watch cache, until a list is older than what was seen.
+        self._store_is_of: Literal["present", "maybe lost", "lost"] = "present"
         self._watching: asyncio.Timeout | None = None
         self._failures = self._rejections = self._absences = 0
 
@@ -352,26 +353,18 @@ class Reflector(Generic[V]):
     def __iter__(self) -> Iterator[V]:
         return iter(self.contents)
 
-    @property
-    def problem(self) -> str | None:
-        """Why the store is not being kept in step at the moment, as a clause; None if it is."""
-        return self._trouble.why if self._trouble else None
+    def freshness(self, now: float) -> Freshness:
+        """What the store is worth at a moment, in monotonic seconds; see `webhook.k8s.client.freshness`."""
+        if not self._has_synced:
+            return Unknown(self._trouble)
+        if self._proved_at is None:
+            return Stale("restore", math.inf, self._trouble)
+        age = now - self._proved_at
+        return Fresh(age, self._trouble) if age < CURRENT_SECONDS else Stale("age", age, self._trouble)
 
     @property
-    def is_forbidden(self) -> bool:
-        """Whether the problem is a 403, which waiting does not change."""
-        return isinstance(self._trouble, api.Forbidden)
-
-    def is_current(self, now: float) -> bool:
-        """Whether what the store holds counts: it was proved up to date less than `CURRENT_SECONDS` ago."""
-        return self.staleness(now) < CURRENT_SECONDS
-
-    def staleness(self, now: float) -> float:
-        """Monotonic seconds since the store was last proved up to date; what has happened since may not be in it.
-
-        Infinity before the first whole list, and while the store may be of a future that etcd has lost.
-        """
-        return math.inf if self._proved_at is None else now - self._proved_at
+    def _is_trusted(self) -> bool:
+        return self._store_is_of == "present"
 
     def _prove(self, moment: float) -> None:
         """All that happened before a moment is in the store."""
@@ -396,7 +389,7 @@ class Reflector(Generic[V]):
         if not reached and self._is_trusted and self._version is not None and not is_behind(self._version, version):
             self.distrust()
             self._on_restore(self, f"{self._title} were at resourceVersion {version}, which etcd has not reached")
-        elif self.staleness(self._clock.now()) >= QUIET_SECONDS:
+        elif self.freshness(self._clock.now()).age >= QUIET_SECONDS:
             # What it says does not matter: it is consistent, so the API server asks etcd how far it is.
             await self._list_one_name({})
         return None
@@ -420,7 +413,8 @@ class Reflector(Generic[V]):
 
     def distrust(self) -> None:
         """Let nothing in the store count until a list of etcd's present has replaced it, and list now."""
-        self._is_trusted = False
+        if self._is_trusted:
+            self._store_is_of = "maybe lost"
         self._version = self._proved_at = None
         if self._watching and not self._watching.expired():
             self._watching.reschedule(asyncio.get_running_loop().time())
@@ -432,7 +426,7 @@ class Reflector(Generic[V]):
             # What comes back after a failure may be another etcd.
             if self._trouble and self._is_trusted:
                 await self.verify()
-            if self._version is None or not self.is_current(self._clock.now()):
+            if self._version is None or not isinstance(self.freshness(self._clock.now()), Fresh):
                 await self._list(began)
             verb = "watch"
             await self._watch()
@@ -479,23 +473,25 @@ class Reflector(Generic[V]):
 
         An `ApiConnectionError` where it could not be found out whether the list is of etcd's present.
         """
-        was_trusted, seen, self._seen = self._is_trusted, self._seen, version
+        before, seen, self._seen = self._store_is_of, self._seen, version
         if is_behind(version, seen):
-            self._is_trusted, self._is_server_stale = True, False
-            if was_trusted:
+            self._store_is_of = "present"
+            if before == "present":
                 self._on_restore(self, f"{self._title} were at resourceVersion {seen}, and are listed at {version}")
-        elif not was_trusted:
+        elif before != "present":
             reached = await self._has_reached(version)
             if isinstance(reached, Unavailable):
                 raise ApiConnectionError(reached.why)
-            if not reached and not self._is_server_stale:
+            if before == "lost":
+                # Even if etcd has reached the version meanwhile: the watch cache is a mixture of both then.
+                return
+            self._store_is_of = "present" if reached else "lost"
+            if not reached:
                 logger.warning(
                     "%s: the API server still lists what its etcd does not hold: restart it. Until it lists them at a "
                     "resourceVersion before %s, objects are read one by one",
                     *(self._title, seen),
                 )
-            self._is_server_stale = self._is_server_stale or not reached
-            self._is_trusted = not self._is_server_stale
 
     async def _watch(self) -> None:
         began = self._clock.now()
@@ -608,7 +604,7 @@ class Reflector(Generic[V]):
                     self._on_change(old, view)
                 if count % SLICE == 0:
                     await asyncio.sleep(0)
-        self.has_synced = True
+        self._has_synced = True
 
     async def _on_absence(self, began: float) -> float:
         """The kind was not served at a moment after ``began``."""
