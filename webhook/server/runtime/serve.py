@@ -135,14 +135,18 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         if settings.file:
             keep_until(ends, settings.file.watch, "internal error while following the settings file; retrying")
         log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
-        stop.end_start()
-        # What is here now stays. A full collection that looks at it takes 35 ms, in which no review is answered.
-        gc.freeze()
+        _end_start(stop)
         if options.register and await _ready(cluster, stop.event, log):
             await _register(options, settings.current(), certificates.authority, log, ends)
         await stop.event.wait()
         log.info("stopping")
         await reviews.begin_shutdown(server.shutdown_seconds if live else 0)
+
+
+def _end_start(stop: Stop) -> None:
+    stop.end_start()
+    # What is here now stays. A full collection that looks at it takes 35 ms, in which no review is answered.
+    gc.freeze()
 
 
 def _recorder(audit: LineWriter) -> DecisionRecorder:
