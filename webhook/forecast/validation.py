@@ -33,11 +33,11 @@ from webhook.k8s.yaml_documents import format_path, plain
 from webhook.kubevirt.admitters import causes_of
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.pools import POOL, POOL_GROUP
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.releases.schemas import kinds_of
 from webhook.kubevirt.rules import Rules, rules_of
-from webhook.kubevirt.templates import POOL, POOL_GROUP
 from webhook.kubevirt.types.core import METADATA
 
 Path: TypeAlias = tuple[str | int, ...]
