@@ -32,8 +32,8 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import ListKey
 from webhook.forecast.validation import Schemas
 from webhook.forecast.vm import BlockingLookups, StandInUuids, configuration_of, leaves_of
+from webhook.k8s.documents import Document
 from webhook.k8s.json_tree import member
-from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.go_json.origins import Origin, children, leaves

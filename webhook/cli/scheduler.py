@@ -16,7 +16,8 @@ from webhook.errors import InputError
 from webhook.install.schedulers.lint import LintTarget
 from webhook.install.schedulers.lint import lint as find_problems
 from webhook.install.schedulers.render import VARIANTS, Place, Variant, configuration, stanza
-from webhook.k8s.yaml_documents import Document, format_path, parse_documents, read_documents
+from webhook.k8s.documents import Document, format_path
+from webhook.k8s.yaml_documents import parse_documents, read_documents
 from webhook.placement.profiles import KIND, is_configuration
 from webhook.text import pluralize
 

@@ -18,8 +18,8 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Key, KubeVirtKey, NamespaceKey, ObjectKey, VmiKey
 from webhook.forecast.snapshot import CREATED_BY
+from webhook.k8s.documents import Document
 from webhook.k8s.types.meta import Namespace, View
-from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt import pools, templates
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.go_json.structs import Json

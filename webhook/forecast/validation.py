@@ -26,10 +26,11 @@ from webhook.admission.reasons import common
 from webhook.errors import InputError, quote
 from webhook.forecast.patterns import matches
 from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.k8s.documents import format_path
 from webhook.k8s.paths import is_segment, object_path, version_path
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
-from webhook.k8s.yaml_documents import format_path, plain
+from webhook.k8s.yaml_documents import plain
 from webhook.kubevirt.admitters import causes_of
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json

@@ -27,9 +27,9 @@ from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, ListKey, NamespaceK
 from webhook.forecast.requests import RequestReport, create, eviction_of, migration_of, pod_of
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.forecast.start import admission_keys, devices_of_networks, review_admission, waiting_for, with_frequency
+from webhook.k8s.documents import format_path
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace, Unstructured, View
-from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, find_in_use
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES, Definition, fields_of
 from webhook.kubevirt.go_json.origins import Origin, leaves

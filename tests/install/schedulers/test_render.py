@@ -13,7 +13,7 @@ from webhook.errors import InputError
 from webhook.install.schedulers import render
 from webhook.install.schedulers.lint import LintTarget, lint
 from webhook.install.schedulers.render import LOAD_AWARE, VARIANTS, Variant, configuration, granted, needed
-from webhook.k8s.yaml_documents import Document
+from webhook.k8s.documents import Document
 
 # As the Go types of scheduler-plugins have them (apis/config/v1/types.go), whose decoder is strict.
 FIELDS = {

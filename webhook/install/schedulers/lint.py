@@ -16,8 +16,8 @@ from webhook.errors import quote
 from webhook.forecast.validation import check
 from webhook.install.schedulers import successors
 from webhook.install.schedulers.go_types import schemas
+from webhook.k8s.documents import Document, format_path
 from webhook.k8s.json_tree import member
-from webhook.k8s.yaml_documents import Document, format_path
 from webhook.placement.profiles import KIND, profiles_of
 
 IMAGE_LOCALITY: Final = "ImageLocality"
