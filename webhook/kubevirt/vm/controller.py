@@ -20,7 +20,7 @@ from webhook.kubevirt.go_json.structs import Json, copy_json, encode
 from webhook.kubevirt.instancetype import preferences, revisions
 from webhook.kubevirt.instancetype.apply import apply_instancetype, resolve_matchers
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.revisions import Store
+from webhook.kubevirt.instancetype.revision_store import RevisionStore
 from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Conflicts, Crash, Get, NotFound, Rejection, get_required
 from webhook.kubevirt.releases.capabilities import STORES_MATCHERS_WITHOUT_KIND
 from webhook.kubevirt.rules import read_vm
@@ -108,7 +108,7 @@ class Round:
         self._origins = Origins(self._vm)
         if earlier is not None:
             self._origins.inherit(earlier)
-        self._store: Final = Store(get)
+        self._store: Final = RevisionStore(get)
         self._configuration: Final = configuration
 
     def sync(self) -> Json:
