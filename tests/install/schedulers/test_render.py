@@ -23,7 +23,7 @@ FIELDS = {
 (UPSTREAM,) = parse((MANIFESTS.parent / "tests" / "data" / "scheduler-roles.yaml").read_text())
 
 
-def rendered(variant: Variant, place: render.Place = "second", prometheus: str = "") -> Any:
+def rendered(variant: Variant, place: render.SchedulerPlace = "second", prometheus: str = "") -> Any:
     return yaml.safe_load(configuration(MANIFESTS, variant, place, prometheus=prometheus))
 
 
