@@ -13,7 +13,7 @@ from webhook.install.schedulers.render import (
     CONFIGURATION_KEY,
     DIGEST_ANNOTATION,
     VARIANTS,
-    Place,
+    SchedulerPlace,
     Variant,
     configuration,
     shipped_stanza,
@@ -26,7 +26,10 @@ HEADER = "# Printed by `kubevirt-webhook manifests webhooks --config settings.ya
 POLICIES = "# Printed by `kubevirt-webhook manifests policies --config settings.yaml`. It needs no server.\n"
 WRITTEN = "# Written by `make manifests` from ../{source}.\n"
 # Where each component's ConfigMap is, and what its scheduler is for.
-PLACES: dict[Place, str] = {"second": "kubevirt-scheduler", "openshift": "openshift-secondary-scheduler-operator"}
+PLACES: dict[SchedulerPlace, str] = {
+    "second": "kubevirt-scheduler",
+    "openshift": "openshift-secondary-scheduler-operator",
+}
 CONFIG_MAP = """apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -90,7 +93,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def config_map(place: Place, namespace: str) -> str:
+def config_map(place: SchedulerPlace, namespace: str) -> str:
     """The ConfigMap of a component, which spreads."""
     text = indent(configuration(MANIFESTS, "spread", place), " " * 4)
     header = WRITTEN.format(source="spread.yaml")

@@ -121,7 +121,7 @@ def _refused(size: Json, wishes: Json, spec: Json, annotations: Json, base: str,
         # What KubeVirt checks has its defaults; what is written must not.
         scratch = json.loads(json.dumps(spec)) if keep else spec
         defaults.spec_defaults(scratch, DEFAULTS)
-        preferences.check(size, wishes, scratch)
+        preferences.check_requirements(size, wishes, scratch)
     except (Cause, Conflicts):
         return True
     return False

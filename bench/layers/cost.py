@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from bench.layers.catalog import SEED, make_images, make_vms, pod
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer, digest_of, parse_reference
-from webhook.images.registry.images import PullScope
+from webhook.images.registry.fetch_queue import PullScope
 from webhook.server.answers import TrafficObserver
 from webhook.server.extender import Extender
 

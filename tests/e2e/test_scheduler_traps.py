@@ -22,7 +22,7 @@ from webhook.install.schedulers import successors
 from webhook.install.schedulers.lint import PLUGINS, LintTarget, lint
 from webhook.install.schedulers.render import Variant
 from webhook.install.schedulers.render import configuration as configuration_for
-from webhook.k8s.yaml_documents import Document
+from webhook.k8s.documents import Document
 
 from .conftest import OwnPlane
 from .support.kube import Json

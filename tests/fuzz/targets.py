@@ -27,9 +27,10 @@ from webhook import facts, names
 from webhook.admission.audit import Record
 from webhook.errors import InputError, Unavailable
 from webhook.k8s import quantity
+from webhook.k8s.documents import objects_in
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.k8s.types.selectors import find_malformed, parse_selector
-from webhook.k8s.yaml_documents import objects_in, parse_documents
+from webhook.k8s.yaml_documents import parse_documents
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER

@@ -9,7 +9,7 @@ from typing import Any
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json, decode, encode
-from webhook.kubevirt.instancetype.revisions import Store
+from webhook.kubevirt.instancetype.revision_store import RevisionStore
 from webhook.kubevirt.rejection import Cause, Get
 from webhook.kubevirt.rules import Rules, read_vm
 from webhook.kubevirt.vm.controller import Round
@@ -49,7 +49,7 @@ def create(vmi: Any, configuration: ClusterConfig = DEFAULTS, new_uuid: Callable
     return encode(shape, created)
 
 
-def run_round(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, Store, Json]:
+def run_round(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, RevisionStore, Json]:
     """The VM after one round of virt-controller, its revisions, and the VMI that it then creates."""
     whole = Round(vm, get, configuration)
     return whole.sync(), whole._store, encode(configuration.rules.vmi, whole.build()[0])

@@ -17,7 +17,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt import config
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, InstallReader, KubeVirtInstall, find_in_use
-from webhook.kubevirt.go_json.origins import Origin
+from webhook.kubevirt.go_json.origins import FieldOrigin
 from webhook.kubevirt.go_json.structs import List, Shape, Struct
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationPolicy, MigrationRules, match_policy, migration_rules
@@ -35,7 +35,7 @@ ARM, PPC = (
 
 def test_nothing_configured_and_a_malformed_configuration() -> None:
     assert ClusterConfig.of(None).machine_types == DEFAULTS.machine_types
-    assert ClusterConfig.of({}).origin("cpu_model") is Origin.KUBEVIRT
+    assert ClusterConfig.of({}).origin("cpu_model") is FieldOrigin.KUBEVIRT
     assert DEFAULTS.machine_type("ppc64le") == "q35"
     assert (DEFAULTS.node_selectors, DEFAULTS.cpu_allocation_ratio, DEFAULTS.parallel_migrations) == ({}, 10, 5)
     with pytest.raises(InputError, match=r"^spec\.configuration\.cpuModel: is a number"):
@@ -65,7 +65,7 @@ def test_configured_values_are_the_clusters() -> None:
     )
     assert (read.cpu_model, read.max_cpu_sockets, read.max_hotplug_ratio) == ("m", 3, 4)
     assert (read.node_selectors, read.cpu_allocation_ratio, read.memory_overcommit) == ({"pool": "vms"}, 3, 150)
-    assert read.origin("cpu_model") is Origin.CLUSTER
+    assert read.origin("cpu_model") is FieldOrigin.CLUSTER
 
 
 def test_the_frequency_that_the_cluster_has_at_least() -> None:

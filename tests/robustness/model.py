@@ -29,10 +29,10 @@ from webhook.admission.wire import Received
 from webhook.cluster.files import FilesCluster
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Facts, Key, NotInMemory, from_memory
+from webhook.k8s.documents import Document
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Namespace
-from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import InstallReader, KubeVirtInstall
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.index import NodeIndex

@@ -15,7 +15,7 @@ from pytest_aiohttp import AiohttpClient
 from tests.server.conftest import CountedServer, GuardedServer, listening_on_loopback
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer
-from webhook.images.registry.images import PullScope
+from webhook.images.registry.fetch_queue import PullScope
 from webhook.server.answers import RequestDenied
 from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender
 

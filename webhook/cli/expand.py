@@ -32,17 +32,17 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import ListKey
 from webhook.forecast.validation import Schemas
 from webhook.forecast.vm import BlockingLookups, StandInUuids, configuration_of, leaves_of
+from webhook.k8s.documents import Document
 from webhook.k8s.json_tree import member
-from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.definitions import DEFINITIONS
-from webhook.kubevirt.go_json.origins import Origin, children, leaves
+from webhook.kubevirt.go_json.origins import FieldOrigin, children, leaves
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.resources import PRESETS
 from webhook.kubevirt.vm import creation
-from webhook.kubevirt.vm.creation import Created, CreationDenied, Stage
+from webhook.kubevirt.vm.creation import Created, CreationDenied, CreationStage
 from webhook.kubevirt.vm.size import matching_presets
 from webhook.text import pluralize, visible
 
@@ -50,18 +50,18 @@ _INPUT: Final = InputPath(allow_dash=True)
 _FILES: Final = "File with VMs; - for stdin."
 _MODE: Final = "Print the VMI of the VM, or the VM itself."
 _WOULD: Final = {
-    Stage.VM_WEBHOOK: "KubeVirt's webhook would deny {}:",
-    Stage.CONTROLLER: "KubeVirt would accept {} but not start it:",
-    Stage.VMI_WEBHOOK: "KubeVirt would deny {}:",
-    Stage.EXPANSION: "KubeVirt would not expand {}:",
+    CreationStage.VM_WEBHOOK: "KubeVirt's webhook would deny {}:",
+    CreationStage.CONTROLLER: "KubeVirt would accept {} but not start it:",
+    CreationStage.VMI_WEBHOOK: "KubeVirt would deny {}:",
+    CreationStage.EXPANSION: "KubeVirt would not expand {}:",
 }
 # Added fields come first; users know those that they set.
 _STYLES: Final = {
-    Origin.INSTANCETYPE: "green",
-    Origin.PREFERENCE: "cyan",
-    Origin.CLUSTER: "yellow",
-    Origin.KUBEVIRT: "magenta",
-    Origin.VM: "dim",
+    FieldOrigin.INSTANCETYPE: "green",
+    FieldOrigin.PREFERENCE: "cyan",
+    FieldOrigin.CLUSTER: "yellow",
+    FieldOrigin.KUBEVIRT: "magenta",
+    FieldOrigin.VM: "dim",
 }
 # The headline shows them.
 _IN_HEADLINE: Final = frozenset({"apiVersion", "kind", "metadata.name", "metadata.namespace"})
@@ -186,7 +186,7 @@ def _print_denial(denial: _Denial) -> None:
     title = f"{machine['kind']} {metadata['namespace']}/{metadata['name']}"
     lines = [f"{where}: {_WOULD[denied.stage].format(title)}"]
     # The webhook's message is its causes in a row, the first ten of them.
-    joined = denied.stage is Stage.VM_WEBHOOK and denied.causes
+    joined = denied.stage is CreationStage.VM_WEBHOOK and denied.causes
     if not joined:
         lines.append(f"  {denied.what}")
     causes = denied.causes if joined or len(denied.causes) > 1 else ()
@@ -197,7 +197,7 @@ def _print_denial(denial: _Denial) -> None:
         lines.append(f"  {hint}")
     spec = machine.get("spec") or {}
     infers = any((spec.get(field) or {}).get("inferFromVolume") for field in ("instancetype", "preference"))
-    if denied.stage is Stage.EXPANSION and infers:
+    if denied.stage is CreationStage.EXPANSION and infers:
         lines.append("  KubeVirt infers nothing in this mode; use --mode reference.")
     for line in lines:
         write.error(visible(line))
@@ -386,7 +386,7 @@ class Explanation:
             result[origin.value] = {"kind": named.kind, "name": named.name, **details}
         fields = result["fields"] = list[dict[str, Any]]()
         for item in leaves_of(self.created, self.shown, self.stand_ins):
-            label = self._own if item.origin is Origin.VM else item.origin.value
+            label = self._own if item.origin is FieldOrigin.VM else item.origin.value
             fields.append({"path": item.path, "value": item.value, "origin": label})
             if item.origin in self.created.named:
                 fields[-1]["name"] = self.created.named[item.origin].name
@@ -410,10 +410,10 @@ class Explanation:
             if not group:
                 continue
             of, count = self.created.named.get(origin), pluralize(len(group), "field")
-            label = self._own if origin is Origin.VM else f"{origin.value} {of.name}" if of else origin.value
+            label = self._own if origin is FieldOrigin.VM else f"{origin.value} {of.name}" if of else origin.value
             out.print(Text.assemble("\n", (visible(label), f"bold {style}"), (f"  {count}", "dim")))
             own = {item.path: f" ({_STAND_IN})" if item.stand_in else "" for item in group}
-            whole = ("",) if origin is Origin.VM else _BOOKKEEPING if origin is Origin.KUBEVIRT else ()
+            whole = ("",) if origin is FieldOrigin.VM else _BOOKKEEPING if origin is FieldOrigin.KUBEVIRT else ()
             rows = [*_rows(self.shown, own, whole)]
             left = max(len(visible(path)) for path, _ in rows)
             right = max((len(text) for _, text in rows if len(text) <= 24), default=0)

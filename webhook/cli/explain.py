@@ -52,7 +52,7 @@ from webhook.placement.nodes import MEMORY, format_amount
 from webhook.placement.profiles import Profiles
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.running_pods import SERVICES
-from webhook.placement.scores import NEWEST, Version
+from webhook.placement.scores import NEWEST, KubernetesVersion
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import MigrationExplanation, Question, few
@@ -620,7 +620,11 @@ def _as_view(entry: FileObject, resource: Resource[V]) -> V:
 
 
 def _cluster_objects(
-    by_field: dict[str, list[Any]], gaps: list[str], releases: Releases | None, profiles: Profiles, kubernetes: Version
+    by_field: dict[str, list[Any]],
+    gaps: list[str],
+    releases: Releases | None,
+    profiles: Profiles,
+    kubernetes: KubernetesVersion,
 ) -> ClusterObjects:
     kubevirts, (before, after) = by_field.pop("kubevirts"), releases or Releases()
     kubevirt, declared = find_in_use(kubevirts), after or before

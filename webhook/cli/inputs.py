@@ -19,8 +19,9 @@ from webhook.cluster.directory import KINDS, add_object, find_files
 from webhook.cluster.together import COUNTED_KINDS
 from webhook.errors import InputError, quote
 from webhook.forecast.validation import Schemas, is_of_kubevirt
-from webhook.k8s import yaml_documents
-from webhook.k8s.yaml_documents import Document, mistakes_of, objects_in, parse_documents, read_documents
+from webhook.k8s import bounded_input, yaml_documents
+from webhook.k8s.documents import Document, join_mistakes, mistakes_of, objects_in
+from webhook.k8s.yaml_documents import parse_documents, read_documents
 from webhook.kubevirt.releases.capabilities import OLDEST, parse_version
 from webhook.kubevirt.releases.release import Release, release_of
 from webhook.text import visible
@@ -114,7 +115,7 @@ def _parts(path: str, *, named: bool) -> Iterator[Part]:
     if size <= PART_BYTES or path.endswith((".json", ".gz")):
         yield Part(path, size, named)
     else:
-        yield from _pieces(path, yaml_documents.read_file(path, yaml_documents.MAX_BYTES), named)
+        yield from _pieces(path, bounded_input.read_file(path, yaml_documents.MAX_BYTES), named)
 
 
 def _pieces(file: str, text: bytes, named: bool) -> Iterator[Part]:
@@ -171,7 +172,7 @@ def _with_hint(error: InputError, part: Part) -> InputError:
     if error.fix or part.file.endswith(".gz"):
         return error
     try:
-        text = yaml_documents.read_file(part.file, yaml_documents.MAX_BYTES) if part.text is None else part.text
+        text = bounded_input.read_file(part.file, yaml_documents.MAX_BYTES) if part.text is None else part.text
     except InputError:
         return error
     fix = "render the chart first: helm template CHART | kubevirt-webhook review -"
@@ -183,7 +184,7 @@ def read_object(path: Path) -> Document:
     file = os.fspath(path)
     content = read(Part(file, 0, named=True))
     if content.mistakes:
-        raise yaml_documents.join_mistakes(content.mistakes)
+        raise join_mistakes(content.mistakes)
     if len(content.documents) != 1:
         what = f"holds {len(content.documents)} objects"
         raise InputError(what, file, "use a file with one object, or write the object into the case")
@@ -231,9 +232,9 @@ def _may_hold_counted(part: Part) -> bool:
     text = part.text
     if text is None:
         try:
-            text = yaml_documents.read_file(part.file, yaml_documents.MAX_BYTES)
+            text = bounded_input.read_file(part.file, yaml_documents.MAX_BYTES)
             if part.file.endswith(".gz"):
-                text = yaml_documents.decompress(text, yaml_documents.MAX_BYTES, part.file)
+                text = bounded_input.decompress(text, yaml_documents.MAX_BYTES, part.file)
         except InputError:
             return False
     return _COUNTED.search(text) is not None
@@ -247,7 +248,7 @@ def say_skipped(kinds: Iterable[str]) -> None:
 
 def standard_input() -> bytes:
     """All of standard input; an `InputError` where it is too large."""
-    return yaml_documents.read_limited(sys.stdin.buffer, yaml_documents.MAX_BYTES, STANDARD_INPUT)
+    return bounded_input.read_limited(sys.stdin.buffer, yaml_documents.MAX_BYTES, STANDARD_INPUT)
 
 
 def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:

@@ -15,8 +15,9 @@ from webhook.cli.options import CommandGroup, InputPath, output_option
 from webhook.errors import InputError
 from webhook.install.schedulers.lint import LintTarget
 from webhook.install.schedulers.lint import lint as find_problems
-from webhook.install.schedulers.render import VARIANTS, Place, Variant, configuration, stanza
-from webhook.k8s.yaml_documents import Document, format_path, parse_documents, read_documents
+from webhook.install.schedulers.render import VARIANTS, SchedulerPlace, Variant, configuration, stanza
+from webhook.k8s.documents import Document, format_path
+from webhook.k8s.yaml_documents import parse_documents, read_documents
 from webhook.placement.profiles import KIND, is_configuration
 from webhook.text import pluralize
 
@@ -79,7 +80,7 @@ def render(variant: Variant, cluster_scheduler: bool, prometheus: str, layers: s
     use, rather than by what VMs request; they need a kube-scheduler with the plugins of scheduler-plugins.
     """
     manifests = data.directory("manifests")
-    place: Place = "cluster" if cluster_scheduler else "second"
+    place: SchedulerPlace = "cluster" if cluster_scheduler else "second"
     text = configuration(manifests, variant, place, prometheus)
     if layers:
         text += stanza(manifests, layers)

@@ -13,8 +13,9 @@ from webhook.errors import InputError
 from webhook.facts import KubeVirtKey
 from webhook.forecast.validation import Schemas, is_of_kubevirt, schemas_of
 from webhook.k8s.client.api import READ_ERRORS, Forbidden, Transport, list_failure
+from webhook.k8s.documents import objects_in
 from webhook.k8s.types.meta import Unstructured
-from webhook.k8s.yaml_documents import objects_in, read_documents
+from webhook.k8s.yaml_documents import read_documents
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.releases.capabilities import parse_version

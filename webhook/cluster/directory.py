@@ -14,9 +14,10 @@ import msgspec
 
 from webhook import names
 from webhook.errors import InputError, quote
+from webhook.k8s.documents import Document, format_path, mistakes_of, objects_in
 from webhook.k8s.types.core import NodeWithoutImages, PendingPod
 from webhook.k8s.types.meta import Lease, Namespace, Object, unix_time
-from webhook.k8s.yaml_documents import Document, format_path, mistakes_of, objects_in, read_documents
+from webhook.k8s.yaml_documents import read_documents
 from webhook.kubevirt.definitions import DEFINITIONS, Definition
 from webhook.kubevirt.types import views
 

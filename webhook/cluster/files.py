@@ -20,10 +20,10 @@ from webhook.cluster.directory import KINDS, FileObject, Index, add_object, desc
 from webhook.cluster.scheduler_health import Waiting, WaitingPods
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, InputErrors, Unavailable
+from webhook.k8s.documents import Document, mistakes_of
 from webhook.k8s.resources import LEASES, NAMESPACES, Resource
 from webhook.k8s.types.core import NodeWithoutImages, PendingPod
 from webhook.k8s.types.meta import Lease, Namespace, Object, unix_time
-from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.kubevirt.config import InstallReader
 from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
 from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS

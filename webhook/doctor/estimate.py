@@ -26,7 +26,7 @@ from webhook.placement.pod_rules import preferences_of
 from webhook.placement.profiles import IMAGES, SHIPPED_PROFILES, STOCK, Profile, Profiles
 from webhook.placement.requirements import Origin, Requirements, Staying
 from webhook.placement.running_pods import incoming
-from webhook.placement.scores import NEWEST, Load, Room, RoomScorer, Version, full_name, image_score
+from webhook.placement.scores import NEWEST, KubernetesVersion, Load, Room, RoomScorer, full_name, image_score
 from webhook.placement.simulate import SimulatedPod, Simulation
 from webhook.placement.target_pods import own_requirements
 from webhook.policies.scheduling import spread
@@ -130,7 +130,7 @@ class Conditions(NamedTuple):
         most: of some resources, no more than so much of each node is offered.
     """
 
-    version: Version
+    version: KubernetesVersion
     images: bool = True
     profile: Profile | None = None
     is_spread: bool = False
@@ -184,14 +184,14 @@ class _Cluster:
         return [Host(name, self.simulation.room(at), self.vms[at]) for name, at in positions]
 
 
-def bias(room: Room, load: Load, version: Version) -> int:
+def bias(room: Room, load: Load, version: KubernetesVersion) -> int:
     """How much more NodeResourcesBalancedAllocation scores a node with one such VM than the node without it."""
     used, scorer = room.copy(), RoomScorer(STOCK, load, version)
     used.take(load)
     return scorer.balance(used) - scorer.balance(room)
 
 
-def count_piled(room: Room, load: Load, profile: Profile, version: Version) -> int:
+def count_piled(room: Room, load: Load, profile: Profile, version: KubernetesVersion) -> int:
     """How many equal VMs the scheduler puts on one of two equal nodes without VMs before the other one looks better."""
     used, scorer = room.copy(), RoomScorer(profile, load, version)
     other = scorer.total(room)

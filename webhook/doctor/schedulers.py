@@ -25,9 +25,10 @@ from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, lint
 from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, granted, needed
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, fetch
 from webhook.k8s.client.freshness import Fresh, Unknown
+from webhook.k8s.documents import Document
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, PENDING_PODS, PODS
 from webhook.k8s.types.meta import unix_time
-from webhook.k8s.yaml_documents import Document, parse_documents
+from webhook.k8s.yaml_documents import parse_documents
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.placement.profiles import is_configuration, profiles_of
 from webhook.settings.model import SchedulerSettings

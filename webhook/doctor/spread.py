@@ -26,7 +26,7 @@ from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, POD_SLOTS, ZONE, format_amount
 from webhook.placement.pod_rules import MAX_SCORE
 from webhook.placement.profiles import BALANCE, SHIPPED, SHIPPED_WITHOUT_DEVICES, STOCK
-from webhook.placement.scores import Load, Version
+from webhook.placement.scores import KubernetesVersion, Load
 from webhook.text import pluralize
 
 # KubeVirt's example VM, for clusters without VMs.
@@ -146,7 +146,7 @@ def _estimate_figures(spread: SpreadEstimate) -> dict[str, Any]:
     }
 
 
-def _check_balance(inventory: Inventory, version: Version) -> Finding:
+def _check_balance(inventory: Inventory, version: KubernetesVersion) -> Finding:
     """The bias of NodeResourcesBalancedAllocation on this cluster's nodes without VMs."""
     # Of the cluster's median VM by memory.
     loads = sorted((guest.pod.load for guest in inventory.guests), key=lambda load: load.requests.get(MEMORY, 0))
@@ -301,7 +301,7 @@ class Outlook(NamedTuple):
     vms: int
 
 
-def estimate_cures(inventory: Inventory, version: Version, owner: HyperConverged | None = None) -> Outlook:
+def estimate_cures(inventory: Inventory, version: KubernetesVersion, owner: HyperConverged | None = None) -> Outlook:
     """Estimate every cure of an inventory with at least one VM on an open node; the owner is KubeVirt's."""
     part = estimate.sample(inventory)
     stock = Conditions(version)

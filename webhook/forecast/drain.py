@@ -29,8 +29,9 @@ from webhook.forecast.report import (
     Step,
     VmPlan,
 )
-from webhook.forecast.snapshot import Arrival, ClusterObjects, ClusterSnapshot, Place, group, place_of
+from webhook.forecast.snapshot import Arrival, ClusterObjects, ClusterSnapshot, group, namespaced_name
 from webhook.k8s.quantity import nanos
+from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.hyperconverged import HyperConverged
@@ -257,16 +258,16 @@ class Planner:
         self._limits: Final = limits
         self._rounds: Final = rounds
         self.blocked: Final[list[Blocked]] = []
-        self._on: Final[dict[str, dict[Place, LauncherPod]]] = {}
-        self._vms: Final[dict[str, dict[Place, Vmi]]] = {}
+        self._on: Final[dict[str, dict[NamespacedName, LauncherPod]]] = {}
+        self._vms: Final[dict[str, dict[NamespacedName, Vmi]]] = {}
         index = snapshot.index
         self._names: Final = {index.position(name): name for name in snapshot.views}
         # How many VMs of each namespace have migrated: the pods that they left count in quotas until they are deleted.
         self._moved: Final[Counter[str]] = Counter()
         # How many VMs of each namespace stay because others move: it is not known which do.
         self._contested: Final[Counter[str]] = Counter()
-        self._reviews: Final[dict[Place, QuotaReview]] = {}
-        self._rules: Final[dict[Place, MigrationRules]] = {}
+        self._reviews: Final[dict[NamespacedName, QuotaReview]] = {}
+        self._rules: Final[dict[NamespacedName, MigrationRules]] = {}
         # The nodes that do not meet what a VM requires, for what VMs that are alike share and no cordon changes.
         self._failures: Final[dict[Requirement, tuple[Failure, ...]]] = {}
         # The quotas that leave room for fewer target pods at a time than KubeVirt would create, with how many.
@@ -274,16 +275,20 @@ class Planner:
         # The PodDisruptionBudgets that allow fewer evictions at a time than a step has, with how many it has.
         self._disrupted: Final[dict[tuple[str, str, int], int]] = {}
         # What is counted on the nodes of the VMs that the plan has moved.
-        self._settled: Final[dict[Place, SimulatedPod]] = {}
+        self._settled: Final[dict[NamespacedName, SimulatedPod]] = {}
         self._simulation: Final = Simulation(index, snapshot.views, snapshot.objects.kubernetes)
         self._moves: Final = Moves(self._simulation, index)
         # The VMs by their launcher pods, and the pods beside those that attach hotplugged volumes.
         own = {vmi.meta.uid: place for place, vmi in snapshot.vmis.items()}
-        self._carried: Final = {place_of(pod): own[uid] for uid, pods in snapshot.launchers.items() for pod in pods}
-        self._attached: Final = frozenset(place_of(pod) for pods in snapshot.attachments.values() for pod in pods)
+        self._carried: Final = {
+            namespaced_name(pod): own[uid] for uid, pods in snapshot.launchers.items() for pod in pods
+        }
+        self._attached: Final = frozenset(
+            namespaced_name(pod) for pods in snapshot.attachments.values() for pod in pods
+        )
         running = [pod for pod in snapshot.objects.pods if pod.node_name and not pod.is_over]
         for pod in running:
-            self._on.setdefault(pod.node_name, {})[place_of(pod)] = pod
+            self._on.setdefault(pod.node_name, {})[namespaced_name(pod)] = pod
         # The migrations whose target pods stay where they are: they never end, or end with the eviction of the pod.
         self._staying: Final[list[tuple[Vmi, Migration, LauncherPod]]] = []
         left_behind: list[LauncherPod] = []
@@ -311,7 +316,7 @@ class Planner:
         It stays where it is if the target pod has no node yet, if the migration never ends, or if an eviction shuts
         the VM down.
         """
-        snapshot, place = self._snapshot, place_of(vmi)
+        snapshot, place = self._snapshot, namespaced_name(vmi)
         migration = in_flight(vmi, snapshot.unfinished.get(place, ()))
         target = target_pod_of(migration, snapshot.launchers.get(vmi.meta.uid or "", ())) if migration else None
         if migration is None or target is None or target.node_name in ("", vmi.node_name):
@@ -325,12 +330,12 @@ class Planner:
         snapshot.arrivals[place] = Arrival(migration.meta.name or "", vmi.node_name, target.node_name)
         snapshot.launchers[vmi.meta.uid or ""] = [target]
         snapshot.unfinished[place] = []
-        return [source, *snapshot.attachments.get(place_of(source), ())] if source else []
+        return [source, *snapshot.attachments.get(namespaced_name(source), ())] if source else []
 
     def _remove(self, pod: LauncherPod) -> None:
         """Have a pod be gone that is where it was at the beginning."""
         position = self._snapshot.index.position(pod.node_name)
-        if self._on.get(pod.node_name, {}).pop(place_of(pod), None) and position is not None:
+        if self._on.get(pod.node_name, {}).pop(namespaced_name(pod), None) and position is not None:
             self._simulation.unbind(self._classes.running(pod), position)
 
     def occupied(self) -> Counter[str]:
@@ -411,7 +416,7 @@ class Planner:
         first, every = frozenset(groups[0] if groups else ()), {name for nodes in groups for name in nodes}
         for vmi, migration, target in self._staying:
             if target.node_name in first and not _handler_problem(vmi, self._snapshot):
-                ended = f"migration {migration.meta.name or ''} of {'/'.join(place_of(vmi))}"
+                ended = f"migration {migration.meta.name or ''} of {'/'.join(namespaced_name(vmi))}"
                 yield (
                     f"The eviction of the target pod on {target.node_name} ends {ended}, and the VM stays on"
                     f" {vmi.node_name}."
@@ -462,11 +467,11 @@ class Planner:
         Returns:
             the plans in the same order, and the migrations that KubeVirt creates.
         """
-        plans: dict[Place, VmPlan] = {}
+        plans: dict[NamespacedName, VmPlan] = {}
         migrating = []
         leaving: dict[str, list[PodUsage]] = {}
         for vmi, decision in decided:
-            place = place_of(vmi)
+            place = namespaced_name(vmi)
             plans[place] = decision
             if decision.outcome == report.MOVES:
                 migrating.append(vmi)
@@ -508,7 +513,7 @@ class Planner:
     def _time_of(self, vmi: Vmi, code: str) -> tuple[int | None, MigrationRules]:
         """The bytes by which KubeVirt counts the time of a VM's migration, and the rules of it; None: not known."""
         rules = _rules_of(vmi, self._snapshot)
-        self._rules[place_of(vmi)] = rules
+        self._rules[namespaced_name(vmi)] = rules
         guest = vmi.domain.memory.guest if vmi.domain.memory else None
         own = (vmi.domain.resources.requests if vmi.domain.resources else None) or {}
         amount = nanos(guest if guest is not None else own.get(MEMORY) or 0)
@@ -571,7 +576,9 @@ class Planner:
         pods = pluralize(sum(each.pods for each in evicted), "other pod")
         return f"{reason}; whether {pods} evicted there leave enough is not known"
 
-    def _find_nodes(self, vms: Sequence[Mover], plans: Mapping[Place, VmPlan], freed: _Usages) -> dict[Place, VmPlan]:
+    def _find_nodes(
+        self, vms: Sequence[Mover], plans: Mapping[NamespacedName, VmPlan], freed: _Usages
+    ) -> dict[NamespacedName, VmPlan]:
         """The plans of the VMs that migrate if there is a node, and have them migrate.
 
         ``freed`` is what VMs that shut down free in the quotas of their namespaces.
@@ -616,7 +623,7 @@ class Planner:
         self._preempt(review, move_plans)
         return move_plans
 
-    def _preempt(self, review: Sequence[tuple[Mover, Eligibility]], move_plans: dict[Place, VmPlan]) -> None:
+    def _preempt(self, review: Sequence[tuple[Mover, Eligibility]], move_plans: dict[NamespacedName, VmPlan]) -> None:
         """Have VMs move for which kube-scheduler deletes pods of lower priority, the highest priority first.
 
         What such pods leave may be room for others that block.
@@ -650,7 +657,7 @@ class Planner:
         mover: Mover,
         eligibility: Eligibility,
         hopeless: set[Hashable],
-        move_plans: dict[Place, VmPlan],
+        move_plans: dict[NamespacedName, VmPlan],
     ) -> bool:
         """Have a VM with a priority move to a node that has room by now, or has after a preemption; whether it does.
 
@@ -679,7 +686,7 @@ class Planner:
             hopeless.add(alike)
             return False
         hopeless.clear()
-        self.blocked[:] = [each for each in self.blocked if place_of(each.vmi) != mover.place]
+        self.blocked[:] = [each for each in self.blocked if namespaced_name(each.vmi) != mover.place]
         plan, turn = move_plans[mover.place], max(plan.turn for plan in move_plans.values()) + 1
         self._moves.make(mover, position)
         self._leave(mover.vmi, plan.node, moves=True)
@@ -697,17 +704,19 @@ class Planner:
                 continue
             vm = self._vms.get(node, {}).get(self._carried.get(place, ("", "")))
             own = self._snapshot.pod_of(vm) if vm else None
-            present = self._present(vm) if vm and own and place_of(own) == place else None
+            present = self._present(vm) if vm and own and namespaced_name(own) == place else None
             yield Occupant(pod, present or self._classes.running(pod))
 
     def _preempted(self, occupant: Occupant, victims: Victims) -> PreemptedPod:
-        place = place_of(occupant.pod)
+        place = namespaced_name(occupant.pod)
         vm = self._carried.get(place)
         return PreemptedPod(*place, occupant.priority, vm[1] if vm else "", place in victims.protected)
 
-    def _delete(self, occupant: Occupant, position: int, mover: Mover, move_plans: dict[Place, VmPlan]) -> None:
+    def _delete(
+        self, occupant: Occupant, position: int, mover: Mover, move_plans: dict[NamespacedName, VmPlan]
+    ) -> None:
         """Have a pod be gone that is preempted for a VM, and the VM that runs in it with it."""
-        node, place = self._names[position], place_of(occupant.pod)
+        node, place = self._names[position], namespaced_name(occupant.pod)
         self._simulation.unbind(occupant.simulated, position)
         self._on[node].pop(place, None)
         vm = self._carried.get(place)
@@ -732,7 +741,11 @@ class Planner:
             yield mover, everything.failing(failures)
 
     def _wait_for_quotas(
-        self, vms: Sequence[Mover], move_plans: dict[Place, VmPlan], freed: _Usages, astray: set[Place]
+        self,
+        vms: Sequence[Mover],
+        move_plans: dict[NamespacedName, VmPlan],
+        freed: _Usages,
+        astray: set[NamespacedName],
     ) -> None:
         """Say of VMs with a node that quotas may keep them waiting; those astray may be sent where no volume follows.
 
@@ -803,7 +816,9 @@ class Planner:
             return (report.DEPENDS_ON_ORDER, _BY_ORDER) if self._rounds else (report.MIGRATES_IF_PACKED, _PACKED)
         return report.MIGRATES, ""
 
-    def _pack(self, review: Sequence[tuple[Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
+    def _pack(
+        self, review: Sequence[tuple[Mover, Eligibility]]
+    ) -> tuple[dict[NamespacedName, int], set[NamespacedName]]:
         """Nodes for VMs, and the VMs that only a tight packing leaves room for."""
         if self._rounds:
             return self._pack_in_turn(review)
@@ -819,7 +834,9 @@ class Planner:
         self._moves.make_all(review, by_score)
         return by_score, set()
 
-    def _pack_in_turn(self, review: Sequence[tuple[Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
+    def _pack_in_turn(
+        self, review: Sequence[tuple[Mover, Eligibility]]
+    ) -> tuple[dict[NamespacedName, int], set[NamespacedName]]:
         """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
 
         By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
@@ -860,23 +877,23 @@ class Planner:
 
         It takes what the pods take, too, that attach the VM's hotplugged volumes.
         """
-        if settled := self._settled.get(place_of(vmi)):
+        if settled := self._settled.get(namespaced_name(vmi)):
             return settled
         pod = self._snapshot.pod_of(vmi)
         if pod is None:
             return None
         present = self._classes.running(pod)
-        for each in self._snapshot.attachments.get(place_of(pod), ()):
+        for each in self._snapshot.attachments.get(namespaced_name(pod), ()):
             present = replace(present, load=present.load + self._classes.load_of(each))
         return present
 
     def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
         """Have a VM no longer be on its node. If it moves, its room is free already."""
-        del self._vms[node][place_of(vmi)]
+        del self._vms[node][namespaced_name(vmi)]
         pod, position = self._snapshot.pod_of(vmi), self._snapshot.index.position(node)
         if pod is None or position is None:
             return
-        self._on[node].pop(place_of(pod), None)
+        self._on[node].pop(namespaced_name(pod), None)
         present = None if moves else self._present(vmi)
         if present is not None:
             self._simulation.unbind(present, position)
@@ -889,14 +906,14 @@ class Planner:
         self._snapshot.vmis[mover.place] = vmi
         if pod is not None and vmi.meta.uid:
             self._snapshot.launchers[vmi.meta.uid] = [pod]
-            self._on.setdefault(node, {})[place_of(pod)] = pod
+            self._on.setdefault(node, {})[namespaced_name(pod)] = pod
 
     def _count_disruptions(self, pods: Iterable[LauncherPod]) -> None:
         """Note the PodDisruptionBudgets that do not allow all evictions of a step at once."""
         if not self._snapshot.objects.budgets:
             return
         budgets_by_pod = map(self._snapshot.budgets_of_eviction, pods)
-        counts = Counter((*place_of(each[0]), each[0].allowed) for each in budgets_by_pod if len(each) == 1)
+        counts = Counter((*namespaced_name(each[0]), each[0].allowed) for each in budgets_by_pod if len(each) == 1)
         for key, number in counts.items():
             if 0 < key[2] < number:
                 self._disrupted[key] = max(number, self._disrupted.get(key, 0))
@@ -914,7 +931,7 @@ class Planner:
                 transfers.append(PlannedTransfer(namespace, name, transfer.what, transfer.owner, since, transfer.loss))
         return others, blocked, transfers
 
-    def _evicted_others(self, nodes: Sequence[str]) -> Iterator[tuple[Place, LauncherPod]]:
+    def _evicted_others(self, nodes: Sequence[str]) -> Iterator[tuple[NamespacedName, LauncherPod]]:
         for node in nodes:
             for place, pod in sorted(self._on.get(node, {}).items()):
                 owner = pod.meta.controller_owner()
@@ -951,7 +968,7 @@ def rank(
         owner: what overwrites the KubeVirt object, so that its configuration is changed there.
         evicts: whether VMs that cannot be migrated are evicted.
     """
-    freed: dict[str, set[Place]] = {}
+    freed: dict[str, set[NamespacedName]] = {}
     field = owner.field("migrations") if owner else ""
     own = {_BY_CODE[report.NO_MIGRATIONS]: f"raise the limits in {field} of {owner.title}"} if owner and field else {}
     if owner:
@@ -960,7 +977,7 @@ def rank(
             own[text] = text.replace("spec.workload", "workload").replace("of KubeVirt", f"of {owner.title}")
     for each in blocked:
         for change in _changes(each, drained, owner, evicts):
-            freed.setdefault(own.get(change, change), set()).add(place_of(each.vmi))
+            freed.setdefault(own.get(change, change), set()).add(namespaced_name(each.vmi))
     for change, places in _another_node(blocked):
         freed.setdefault(change, set()).update(places)
     ranked = sorted(freed.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -1011,7 +1028,7 @@ def _fits_beside(blocked: Blocked) -> bool:
     return all(isinstance(required, Elsewhere | Uncordoned) for required in failing)
 
 
-def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]]:
+def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[NamespacedName]]]:
     """A further, empty node like each of those that are drained, and the VMs that it would hold."""
     fitting = (each for each in blocked if each.code == report.NO_ROOM and _fits_beside(each))
     for node, vms in group((each.vmi.node_name, each) for each in fitting).items():
@@ -1020,7 +1037,7 @@ def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]
         for each in vms:
             requests = Counter(each.mover.requests if each.mover else {})
             if all(free.get(resource, 0) >= amount for resource, amount in requests.items()):
-                held.add(place_of(each.vmi))
+                held.add(namespaced_name(each.vmi))
                 free.subtract(requests)
         if held:
             yield f"add an empty node like {node}", held
@@ -1060,7 +1077,7 @@ def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     if strategy == "LiveMigrateIfPossible":
         return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
     # Of its volumes, or to another cluster, which virt-api and the workload updater allow all the same.
-    unfinished = snapshot.unfinished.get(place_of(vmi), ())
+    unfinished = snapshot.unfinished.get(namespaced_name(vmi), ())
     notes = tuple([_not_ended(each, "if it succeeds, the VM leaves the node") for each in unfinished])
     return plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason, notes=notes)
 
@@ -1069,7 +1086,7 @@ def plan_of(
     vmi: Vmi, outcome: str, code: str, reason: str = "", *, controller: str = "", notes: tuple[str, ...] = ()
 ) -> VmPlan:
     """The plan of a VM on its node, with the fields that `VmPlan` has."""
-    return VmPlan(*place_of(vmi), vmi.node_name, outcome, code, reason, controller=controller, notes=notes)
+    return VmPlan(*namespaced_name(vmi), vmi.node_name, outcome, code, reason, controller=controller, notes=notes)
 
 
 def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
@@ -1121,7 +1138,7 @@ def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> V
         return plan_of(vmi, report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
     notes = [
         f"migration {each.meta.name or ''}, which sends it to another namespace or cluster, ends with it"
-        for each in snapshot.unfinished.get(place_of(vmi), ())
+        for each in snapshot.unfinished.get(namespaced_name(vmi), ())
         if each.sends
     ]
     return plan_of(vmi, report.SHUTS_DOWN, code, reason, notes=tuple(notes))
@@ -1135,11 +1152,11 @@ def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacua
     if obstacle := _obstacle(vmi, snapshot):
         return plan_of(vmi, report.BLOCKS, *obstacle)
     notes = []
-    if arrival := snapshot.arrivals.get(place_of(vmi)):
+    if arrival := snapshot.arrivals.get(namespaced_name(vmi)):
         notes.append(
             f"migration {arrival.migration}, which is in flight, brings it here from {arrival.source}; {afterwards}"
         )
-    unfinished = snapshot.unfinished.get(place_of(vmi), ())
+    unfinished = snapshot.unfinished.get(namespaced_name(vmi), ())
     notes += [_not_ended(each, f"{_ONCE_GONE}, {afterwards}" if each.sends else afterwards) for each in unfinished]
     if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, snapshot.objects.kubevirt):
         notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
@@ -1171,7 +1188,7 @@ def _obstacle(vmi: Vmi, snapshot: ClusterSnapshot) -> tuple[str, str] | None:
     if problem := snapshot.priorities.of_target_pod(vmi, snapshot.pod_of(vmi)).problem:
         reason = f"the target pod of its migration would be denied: {problem}"
         return report.NO_PRIORITY_CLASS, reason
-    for each in snapshot.unfinished.get(place_of(vmi), ()):
+    for each in snapshot.unfinished.get(namespaced_name(vmi), ()):
         # The one that sends a VM ignores the selector, and creates no pod.
         if not each.sends and (problem := _selector_problem(each.added_selector)):
             reason = f"migration {each.meta.name or ''} never ends ({problem}), and KubeVirt begins no other; delete it"
@@ -1196,17 +1213,22 @@ def evacuation_notes(vmi: Vmi, snapshot: ClusterSnapshot) -> Iterator[str]:
 
 def _eviction_notes(vmi: Vmi, snapshot: ClusterSnapshot) -> Iterator[str]:
     """What keeps KubeVirt from acting on an eviction of a VM at once, clauses."""
-    if snapshot.arrivals.get(place_of(vmi)):
+    if snapshot.arrivals.get(namespaced_name(vmi)):
         yield f"until then virt-api denies the eviction of its target pod ({_TARGET_POD})"
     yield from evacuation_notes(vmi, snapshot)
     state = vmi.status.migration_state if vmi.status else None
-    if state and state.start_timestamp and not state.end_timestamp and not snapshot.unfinished.get(place_of(vmi)):
+    if (
+        state
+        and state.start_timestamp
+        and not state.end_timestamp
+        and not snapshot.unfinished.get(namespaced_name(vmi))
+    ):
         yield (
             "KubeVirt takes it for migrating and begins no evacuation, until status.migrationState has an endTimestamp;"
             " no migration of it is unfinished that would write one"
         )
     others = [pod for pod in snapshot.launchers.get(vmi.meta.uid or "", ()) if pod is not snapshot.pod_of(vmi)]
-    if others and not snapshot.unfinished.get(place_of(vmi)):
+    if others and not snapshot.unfinished.get(namespaced_name(vmi)):
         listed = few([f"{pod.meta.name or ''} on {pod.node_name or 'no node'}" for pod in others])
         yield f"KubeVirt evacuates it once its other pods have ended, which an earlier migration has left: {listed}"
 

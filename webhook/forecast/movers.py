@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from webhook.admission.step_budget import spend
 from webhook.facts import Facts, Key, ListKey, ObjectKey, from_memory
-from webhook.forecast.snapshot import ClusterSnapshot, Place, place_of
+from webhook.forecast.snapshot import ClusterSnapshot, namespaced_name
+from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN
@@ -68,9 +69,9 @@ class Mover(msgspec.Struct, frozen=True):
         return self.pod.requests
 
     @property
-    def place(self) -> Place:
+    def place(self) -> NamespacedName:
         """The VM's namespace and name."""
-        return place_of(self.vmi)
+        return namespaced_name(self.vmi)
 
     @property
     def memory(self) -> int:
@@ -94,7 +95,7 @@ class EquivalenceClasses:
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot: Final = snapshot
         self._targets: Final[dict[bytes, tuple[migration_targets.Target, dict[str, int], int]]] = {}
-        self._pods: Final[dict[Place, SimulatedPod]] = {}
+        self._pods: Final[dict[NamespacedName, SimulatedPod]] = {}
         self._loads: Final[dict[bytes, Load]] = {}
         self._nodes: Final[dict[bytes, str]] = {}
         self._like: Final[dict[str, str]] = {}
@@ -137,7 +138,7 @@ class EquivalenceClasses:
 
     def target_pod(self, vmi: Vmi) -> SimulatedPod:
         """The target pod of a VM, without what it takes: what no migration changes."""
-        place = place_of(vmi)
+        place = namespaced_name(vmi)
         if place not in self._pods:
             spec, pod, namespaces = vmi.spec or PlacedVmiSpec(), self.snapshot.pod_of(vmi), self.snapshot.labels
             own = pod.spec if pod else None
@@ -244,7 +245,7 @@ def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: SimulatedPod | None)
     launcher = Mover(vmi, required, target_pod, usage, source, (*target.gaps, *_profile_gaps(target_pod)))
     if not vmi.attached_volumes:
         return launcher
-    attachments = snapshot.attachments.get(place_of(present), ()) if present else ()
+    attachments = snapshot.attachments.get(namespaced_name(present), ()) if present else ()
     attachment = max(attachments, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
     attached = classes.load_of(attachment) if attachment else _ATTACHMENT
     required = (*required, *_reachable(vmi, snapshot, hotplugged=True))

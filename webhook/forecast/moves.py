@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from webhook.forecast.movers import Mover
-from webhook.forecast.snapshot import Place
+from webhook.k8s.resources import NamespacedName
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.simulate import Simulation
@@ -42,25 +42,27 @@ class Moves:
         if source is not None and mover.source is not None:
             self._simulation.bind(mover.source, source)
 
-    def make_all(self, vms: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
+    def make_all(self, vms: Iterable[tuple[Mover, Eligibility]], placed: dict[NamespacedName, int]) -> None:
         """Move VMs again to the nodes that they have been on."""
         for mover, _ in vms:
             if (position := placed.get(mover.place)) is not None:
                 self.make(mover, position)
 
-    def undo_all(self, vms: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
+    def undo_all(self, vms: Iterable[tuple[Mover, Eligibility]], placed: dict[NamespacedName, int]) -> None:
         """Move VMs back from these nodes."""
         for mover, _ in vms:
             if (position := placed.get(mover.place)) is not None:
                 self.undo(mover, position)
 
-    def pack(self, movers: Iterable[tuple[Mover, Eligibility]], rounds: int, *, tightly: bool) -> dict[Place, int]:
+    def pack(
+        self, movers: Iterable[tuple[Mover, Eligibility]], rounds: int, *, tightly: bool
+    ) -> dict[NamespacedName, int]:
         """The positions of nodes by the VMs' places, for VMs in their order; some find none.
 
         Those that find none try again after the others, at most so many rounds.
         """
         waiting = list(movers)
-        placed: dict[Place, int] = {}
+        placed: dict[NamespacedName, int] = {}
         for _ in range(rounds):
             left = []
             for mover, eligibility in waiting:

@@ -18,7 +18,8 @@ import msgspec
 from webhook.admission.step_budget import spend
 from webhook.forecast.movers import Mover
 from webhook.forecast.priorities import priority_of
-from webhook.forecast.snapshot import Place, PodDisruptionBudget, place_of
+from webhook.forecast.snapshot import PodDisruptionBudget, namespaced_name
+from webhook.k8s.resources import NamespacedName
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.machines import LauncherPod
 from webhook.placement.nodes import bitset_positions
@@ -55,7 +56,7 @@ class Victims(msgspec.Struct, frozen=True):
 
     position: int
     pods: tuple[Occupant, ...]
-    protected: frozenset[Place]
+    protected: frozenset[NamespacedName]
 
     @property
     def cost(self) -> tuple[int, int, int, int, float]:
@@ -104,15 +105,15 @@ class Preemption:
         lower.sort(key=lambda each: each.importance)
         for each in lower:
             simulation.unbind(each.simulated, position)
-        gone = {place_of(each.pod): each for each in lower}
+        gone = {namespaced_name(each.pod): each for each in lower}
         protected = _protected([each.pod for each in lower], self._budgets)
         try:
             if not simulation.fits(mover.pod, eligibility, position):
                 return None
-            for each in sorted(lower, key=lambda one: place_of(one.pod) not in protected):
+            for each in sorted(lower, key=lambda one: namespaced_name(one.pod) not in protected):
                 simulation.bind(each.simulated, position)
                 if simulation.fits(mover.pod, eligibility, position):
-                    del gone[place_of(each.pod)]
+                    del gone[namespaced_name(each.pod)]
                 else:
                     simulation.unbind(each.simulated, position)
         finally:
@@ -122,7 +123,7 @@ class Preemption:
         return Victims(position, tuple(gone.values()), protected & gone.keys()) if gone else None
 
 
-def _protected(pods: Iterable[LauncherPod], budgets: Budgets) -> frozenset[Place]:
+def _protected(pods: Iterable[LauncherPod], budgets: Budgets) -> frozenset[NamespacedName]:
     """The pods that budgets do not allow to go, if all of these go (FilterVictimsWithPDBViolation)."""
     allowed: dict[int, int] = {}
     protected = set()
@@ -134,11 +135,11 @@ def _protected(pods: Iterable[LauncherPod], budgets: Budgets) -> frozenset[Place
                 continue
             left = allowed[id(budget)] = allowed.get(id(budget), budget.allowed) - 1
             if left < 0:
-                protected.add(place_of(pod))
+                protected.add(namespaced_name(pod))
                 break
     return frozenset(protected)
 
 
-def lowest_priority(pods: Mapping[str, Mapping[Place, LauncherPod]]) -> int:
+def lowest_priority(pods: Mapping[str, Mapping[NamespacedName, LauncherPod]]) -> int:
     """The lowest priority of all pods on nodes, by node; no pod with this one or a lower one preempts any."""
     return min((priority_of(pod) for on_node in pods.values() for pod in on_node.values()), default=0)

@@ -18,9 +18,9 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Key, KubeVirtKey, NamespaceKey, ObjectKey, VmiKey
 from webhook.forecast.snapshot import CREATED_BY
+from webhook.k8s.documents import Document
 from webhook.k8s.types.meta import Namespace, View
-from webhook.k8s.yaml_documents import Document
-from webhook.kubevirt import templates
+from webhook.kubevirt import pools, templates
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.launcher import controller_account
@@ -166,11 +166,11 @@ class _Template(msgspec.Struct, frozen=True):
 
 
 _TEMPLATES: Final = {
-    templates.POOL: _Template(
-        templates.POOL_GROUP, ("spec", "virtualMachineTemplate"), True, lambda value, _: templates.vm_of_pool(value)
+    pools.POOL: _Template(
+        pools.POOL_GROUP, ("spec", "virtualMachineTemplate"), True, lambda value, _: pools.vm_of_pool(value)
     ),
-    templates.REPLICA_SET: _Template(
-        names.KUBEVIRT_GROUP, ("spec", "template"), True, lambda value, _: templates.vmi_of_replica_set(value)
+    pools.REPLICA_SET: _Template(
+        names.KUBEVIRT_GROUP, ("spec", "template"), True, lambda value, _: pools.vmi_of_replica_set(value)
     ),
     templates.KIND: _Template(templates.GROUP, ("spec", "virtualMachine"), False, templates.vm_of_template),
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from itertools import chain
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from webhook.admission.step_budget import spend
 from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.forecast.priorities import Priorities, PriorityClass
-from webhook.k8s.resources import PODS, Resource
+from webhook.k8s.resources import PODS, NamespacedName, Resource
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Condition, Namespace, Object, View
 from webhook.k8s.types.selectors import LabelSelector
@@ -25,14 +25,13 @@ from webhook.placement.pod_rules import PodSelector, expressions_of
 from webhook.placement.profiles import SHIPPED_PROFILES, Profiles
 from webhook.placement.quota import LIMIT_RANGES, LimitRange, ResourceQuota
 from webhook.placement.running_pods import RunningPod, Service
-from webhook.placement.scores import NEWEST, Version
+from webhook.placement.scores import NEWEST, KubernetesVersion
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES, DeviceClass, RuntimeClass
 
 CREATED_BY: Final = "kubevirt.io/created-by"
 
 K = TypeVar("K")
 V = TypeVar("V")
-Place: TypeAlias = tuple[str, str]  # namespace and name
 
 
 class _BudgetSpec(View, frozen=True):
@@ -120,7 +119,7 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     kubevirt: ClusterConfig = DEFAULTS
     workload_updates: WorkloadUpdateStrategy = WorkloadUpdateStrategy()
     profiles: Profiles = SHIPPED_PROFILES
-    kubernetes: Version = NEWEST
+    kubernetes: KubernetesVersion = NEWEST
     gaps: tuple[str, ...] = ()
     now: float = 0.0
 
@@ -157,10 +156,10 @@ class ClusterSnapshot:
         views = sorted((view for view in objects.nodes if view.meta.name), key=lambda view: view.meta.name or "")
         self.views: Final = {view.meta.name or "": view for view in views}
         self.index: Final = NodeIndex(map(Node.of, self.views.values()))
-        self.vmis: Final = {place_of(vmi): vmi for vmi in objects.vmis}
+        self.vmis: Final = {namespaced_name(vmi): vmi for vmi in objects.vmis}
         self.namespaces: Final = {each.meta.name or "": each for each in objects.namespaces}
         self.labels: Final = {name: each.meta.labels or {} for name, each in self.namespaces.items()}
-        self.migrations: Final = {place_of(each): each for each in objects.migrations}
+        self.migrations: Final = {namespaced_name(each): each for each in objects.migrations}
         unfinished = (each for each in objects.migrations if each.is_unfinished)
         self.unfinished: Final = group(((each.meta.namespace or "", each.vmi_name), each) for each in unfinished)
         selectors = ((expressions_of(each.spec.selector if each.spec else None), each) for each in objects.budgets)
@@ -172,17 +171,17 @@ class ClusterSnapshot:
             (each.meta.namespace or "", each.selector) for each in objects.services if each.selector
         )
         self.limit_ranges: Final = group((each.meta.namespace or "", each) for each in objects.limit_ranges)
-        self.claims: Final = {place_of(each): each for each in objects.claims}
+        self.claims: Final = {namespaced_name(each): each for each in objects.claims}
         self.volumes: Final = {each.meta.name or "": each for each in objects.volumes}
         # Users can write the label into any pod, with the UID of any VM.
         owners = {(vmi.meta.namespace, vmi.meta.uid) for vmi in objects.vmis}
         pods = [(pod.meta.label(CREATED_BY), pod) for pod in objects.pods if not pod.is_over]
         self.launchers: Final = group((uid, pod) for uid, pod in pods if uid and (pod.meta.namespace, uid) in owners)
-        self.carriers: Final = frozenset(place_of(pod) for pods in self.launchers.values() for pod in pods)
+        self.carriers: Final = frozenset(namespaced_name(pod) for pods in self.launchers.values() for pod in pods)
         carried = (((pod.meta.namespace or "", pod.launcher), pod) for _, pod in pods)
         self.attachments: Final = group((place, pod) for place, pod in carried if place in self.carriers)
         self.rules: Final[dict[str | None, MigrationRules]] = {}
-        self.arrivals: Final[dict[Place, Arrival]] = {}
+        self.arrivals: Final[dict[NamespacedName, Arrival]] = {}
         self.priorities: Final = Priorities(objects.priority_classes)
         self._classes: Final = {each.meta.name or "": each for each in objects.runtime_classes}
 
@@ -241,7 +240,7 @@ def group(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return groups
 
 
-def place_of(obj: Object) -> Place:
+def namespaced_name(obj: Object) -> NamespacedName:
     """Namespace and name of an object."""
     meta = obj.metadata
     return (meta.namespace or "", meta.name or "") if meta else ("", "")

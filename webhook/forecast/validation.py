@@ -26,18 +26,19 @@ from webhook.admission.reasons import common
 from webhook.errors import InputError, quote
 from webhook.forecast.patterns import matches
 from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.k8s.documents import format_path
 from webhook.k8s.paths import is_segment, object_path, version_path
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
-from webhook.k8s.yaml_documents import format_path, plain
+from webhook.k8s.yaml_documents import plain
 from webhook.kubevirt.admitters import causes_of
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.pools import POOL, POOL_GROUP
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.releases.schemas import kinds_of
 from webhook.kubevirt.rules import Rules, rules_of
-from webhook.kubevirt.templates import POOL, POOL_GROUP
 from webhook.kubevirt.types.core import METADATA
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -198,7 +199,7 @@ class Schemas:
             return Checked(findings, f"{kind}: only version, kind and metadata were checked, its fields are not known")
         root = {**fields_schema, "properties": {**(fields_schema.get("properties") or {}), **_ROOT}}
         unchecked: dict[str, None] = {}
-        findings += islice(check(root, obj, (), unchecked), _MOST_FINDINGS)
+        findings += islice(check_structure(root, obj, (), unchecked), _MOST_FINDINGS)
         if not findings and (group, kind) in _CHECKED_BY_VIRT_API:
             findings += _denied_by_virt_api(kind, check_open_objects(fields_schema, obj))
         if not findings:
@@ -332,7 +333,7 @@ def _check_metadata(obj: Json, namespaced: bool) -> Iterator[Finding]:
     if not isinstance(metadata, dict):
         yield Finding(("metadata",), "metadata must be an object with a name")
         return
-    malformed = [*check(_METADATA, metadata, ("metadata",))]
+    malformed = [*check_structure(_METADATA, metadata, ("metadata",))]
     yield from malformed
     if malformed:
         return
@@ -366,7 +367,7 @@ def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
         yield Finding(path, f"{quote(shown or name)} is not a valid name: use {what}")
 
 
-def check(
+def check_structure(
     schema: Json, value: Any, path: Path, unchecked: dict[str, None] | None = None, above: Above = ()
 ) -> Iterator[Finding]:
     """What a structural schema denies in a value, with strict field validation.
@@ -392,7 +393,7 @@ def check(
         yield from _check_object(schema, value, path, unchecked, above)
     elif isinstance(value, list) and isinstance(items := schema.get("items"), dict):
         for index, item in enumerate(value):
-            yield from check(items, item, (*path, index), unchecked, above)
+            yield from check_structure(items, item, (*path, index), unchecked, above)
 
 
 def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, None], above: Above) -> Iterator[Finding]:
@@ -414,7 +415,7 @@ def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, No
             # The API server drops such a null, and defaults the field where the schema has a default.
             absent.add(key)
         else:
-            yield from check(below, item, (*path, key), unchecked, here)
+            yield from check_structure(below, item, (*path, key), unchecked, here)
     for key in schema.get("required") or ():
         if (key not in value or key in absent) and "default" not in (properties.get(key) or {}):
             yield Finding((*path, key), f"{format_path((*path, key))} is required")
@@ -502,10 +503,10 @@ def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Fi
         return
     properties: Json = schema.get("properties") or {}
     if schema.get(_PRESERVES) and path[-1:] == ("metadata",):
-        yield from (_as_forbidden(each) for each in check(_METADATA, value, path))
+        yield from (_as_forbidden(each) for each in check_structure(_METADATA, value, path))
         yield from _check_nulls(_METADATA, value, path)
     elif schema.get(_PRESERVES) and properties:
-        yield from (_as_forbidden(each) for each in check({"properties": properties}, value, path))
+        yield from (_as_forbidden(each) for each in check_structure({"properties": properties}, value, path))
     else:
         for key, item in value.items():
             yield from check_open_objects(properties.get(key) or {}, item, (*path, key))

@@ -27,12 +27,12 @@ from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, ListKey, NamespaceK
 from webhook.forecast.requests import RequestReport, create, eviction_of, migration_of, pod_of
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.forecast.start import admission_keys, devices_of_networks, review_admission, waiting_for, with_frequency
+from webhook.k8s.documents import format_path
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace, Unstructured, View
-from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, find_in_use
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES, Definition, fields_of
-from webhook.kubevirt.go_json.origins import Origin, leaves
+from webhook.kubevirt.go_json.origins import FieldOrigin, leaves
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.releases.fields import Definitions
@@ -366,7 +366,7 @@ class Leaf(NamedTuple):
 
     path: str
     value: Any
-    origin: Origin
+    origin: FieldOrigin
     stand_in: bool
 
 
@@ -375,7 +375,7 @@ def leaves_of(created: Created, shown: Mapping[str, Any], stand_ins: Collection[
     for path, value in leaves(shown):
         # Where a secret hides more than a leaf, all of it came from the same place.
         hidden = (each for own, each in created.origins.items() if own.startswith(path))
-        origin = created.origins.get(path) or next(hidden, Origin.VM)
+        origin = created.origins.get(path) or next(hidden, FieldOrigin.VM)
         yield Leaf(path, value, origin, isinstance(value, str) and value in stand_ins)
 
 

@@ -24,7 +24,7 @@ FIELD_MANAGER: Final = "kubevirt-webhook-hand-over"
 _SECONDS: Final = 30.0
 
 
-class Transfer(msgspec.Struct, frozen=True):
+class OwnershipTransfer(msgspec.Struct, frozen=True):
     """The fields of one object that pass to another owner.
 
     Attributes:
@@ -54,7 +54,7 @@ def rename_manager(entries: Iterable[Mapping[str, Any]], source: str, target: st
     return [*others, {**parts[-1], "manager": target, "operation": operation, "fieldsV1": fields}]
 
 
-async def transfers(api: Requests, manifests: Iterable[Manifest], source: str, target: str) -> list[Transfer]:
+async def transfers(api: Requests, manifests: Iterable[Manifest], source: str, target: str) -> list[OwnershipTransfer]:
     """What has to be changed of those objects that exist, without changing it, so that ``target`` owns its fields.
 
     Raises:
@@ -74,11 +74,11 @@ async def transfers(api: Requests, manifests: Iterable[Manifest], source: str, t
                 {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
                 {"op": "replace", "path": "/metadata/managedFields", "value": fields},
             )
-            result.append(Transfer(title(manifest), path(manifest), operations))
+            result.append(OwnershipTransfer(title(manifest), path(manifest), operations))
     return result
 
 
-async def transfer(api: Requests, one: Transfer) -> None:
+async def transfer(api: Requests, one: OwnershipTransfer) -> None:
     """Change the owner of one object's fields, unless the object has changed; raises as `transfers`."""
     query, kind = {"fieldManager": FIELD_MANAGER}, "application/json-patch+json"
     patch = api.request("PATCH", one.path, query, one.operations, kind, seconds=_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from webhook.k8s.types.meta import Lease, Namespace, Object, Unstructured
 
 V = TypeVar("V", bound=Object)
 W = TypeVar("W", bound=Object)
+# Two texts; a namespace that is empty is none.
+NamespacedName: TypeAlias = tuple[str, str]
 
 
 class Resource(msgspec.Struct, Generic[V], frozen=True):

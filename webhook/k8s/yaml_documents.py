@@ -7,75 +7,27 @@ needs no recursion, so that the depth can be limited here, and it is several tim
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import os
 import re
-import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from sys import intern
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 import yaml
 from yaml import events
 
-from certs import files
-from webhook.errors import InputError, InputErrors, quote
+from webhook.errors import InputError, quote
+from webhook.k8s.bounded_input import decompress, read_file
+from webhook.k8s.documents import Document, Lines, join_mistakes
 from webhook.k8s.json_tree import is_too_deep
 from webhook.text import SURROGATE
 
-# Manifests compress to a twentieth; a file that unfolds to a hundred times its size is none, or a bomb.
-MAX_RATIO: Final = 100
-# Small files may have any ratio.
-_ANY_RATIO_BYTES: Final = 4 * 1024 * 1024
-_PIECE_BYTES: Final = 1024 * 1024
-_SPLIT: Final = "split it into several files"
-
-
-def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> bytes:
-    """The content of a regular file of at most so many bytes; ``fix`` is what to do about a larger one.
-
-    An `InputError` where it cannot be read, is larger, or is a named pipe, a device or another thing that is no file.
-    """
-    try:
-        return files.read(path, most)
-    except files.FileError as error:
-        # What people give a command in place of a file is often the output of another.
-        irregular = "use a regular file, or - for standard input where it is supported"
-        does = {files.LargeFileError: fix, files.IrregularFileError: irregular}.get(type(error), error.fix)
-        raise InputError(error.what, os.fspath(path), does) from error
-
-
-def read_limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes:
-    """All that a stream holds; an `InputError` where that is more than ``most`` bytes."""
-    data = stream.read(most + 1)
-    if len(data) > most:
-        raise InputError(f"is larger than {most >> 20} MiB", where, fix)
-    return data
-
-
-def decompress(data: bytes, most: int, where: str) -> bytes:
-    """What a whole gzip file holds, of ``most`` bytes or `MAX_RATIO` times its size at most; else an `InputError`."""
-    allowed = min(most, max(len(data) * MAX_RATIO, _ANY_RATIO_BYTES))
-    result = bytearray()
-    try:
-        with gzip.open(io.BytesIO(data)) as stream:
-            while piece := stream.read(_PIECE_BYTES):
-                result += piece
-                if len(result) > most:
-                    raise InputError(f"is larger than {most >> 20} MiB", where, _SPLIT)
-                if len(result) > allowed:
-                    what = f"decompresses to more than {MAX_RATIO} times its size"
-                    raise InputError(what, where, "if you trust it, decompress it first")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError("is not a whole gzip file", where, "compress it again, or drop .gz from its name") from error
-    return bytes(result)
-
-
+# Of a file, after decompression.
+MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_DEPTH: Final = 200
 # What aliases may add to a file, in parser events: a scalar is one, a collection two and its content.
 MAX_ALIASED: Final = 1_000_000
@@ -83,12 +35,8 @@ MAX_MISTAKES: Final = 50
 TOO_DEEP_TEXT: Final = f"is nested more than {MAX_DEPTH} levels deep"
 # What libyaml says from 0.2.6 on, at a depth of its own, which is larger.
 _TOO_DEEP_FOR_PARSER: Final = "exceeded maximum nesting depth"
-KeyPath = Sequence[str | int]
-# By id of a mapping or list: the line of each child, in order. Beside the values, because those stay plain.
-Lines = dict[int, list[int]]
 YAML_TAG: Final = "tag:yaml.org,2002:"
 _TYPES: Final = {"!!bool": (bool,), "!!float": (float, int), "!!int": (int,), "!!null": (type(None),)}
-_WORD: Final = re.compile(r"[\w-]+")
 # To go-yaml yes, no, on and off are booleans too. Here they stay strings, as in YAML 1.2: people write them as values
 # of labels, where the API server takes nothing but a string.
 _CONSTANTS: Final[dict[str, bool | None]] = {
@@ -99,57 +47,9 @@ _CONSTANTS: Final[dict[str, bool | None]] = {
 _INTEGER: Final = re.compile("[-+]?(?:0[xX][0-9a-fA-F]{1,64}|0([oO]?[0-7]{1,64})|0[bB][01]{1,64}|0|[1-9][0-9]{0,63})")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_JSON: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One YAML document, or one object of a ``List``.
-
-    Attributes:
-        value: dict, list, str, int, float or bool, nested; it must not change while `line_of` is in use.
-        file: the name of the file, as the user gave it.
-        line: the line where the value starts, from 1.
-        lines: the lines of its parts, for `line_of`; empty for JSON.
-    """
-
-    value: Any
-    file: str
-    line: int
-    lines: Lines = field(default_factory=dict, repr=False, compare=False)
-
-    def line_of(self, path: KeyPath) -> int:
-        """The line, from 1, of the last part of a path that is there; for all of a JSON file that of the document."""
-        value, line = self.value, self.line
-        for segment in path:
-            lines = self.lines.get(id(value))
-            if lines is None:
-                break
-            if isinstance(value, dict) and segment in value:
-                place = list(value).index(segment)
-            elif isinstance(value, list) and isinstance(segment, int) and 0 <= segment < len(value):
-                place = segment
-            else:
-                break
-            line, value = lines[place], value[segment]
-        return line
-
-    def where(self, path: KeyPath = ()) -> str:
-        """``FILE:LINE`` of a path, as `InputError` wants it."""
-        return f"{self.file}:{self.line_of(path)}"
-
-
-def format_path(path: KeyPath) -> str:
-    """A path in words: ``spec.volumes[0].name``, ``metadata.labels["kubernetes.io/hostname"]``."""
-    parts = (
-        f"[{part}]" if isinstance(part, int) else f".{part}" if _WORD.fullmatch(part) else f"[{quote(part)}]"
-        for part in path
-    )
-    return "".join(parts).removeprefix(".")
-
-
-def join_mistakes(mistakes: Collection[InputError]) -> InputError:
-    """One error for all mistakes of a document; there is at least one."""
-    return InputErrors(mistakes) if len(mistakes) > 1 else next(iter(mistakes))
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
+_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(slots=True)
@@ -367,18 +267,6 @@ def plain(text: str) -> Any:
     return text
 
 
-# Of a file, after decompression.
-MAX_BYTES: Final = 256 * 1024 * 1024
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
-_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def mistakes_of(error: InputError) -> tuple[InputError, ...]:
-    """The single mistakes in an error."""
-    return error.mistakes if isinstance(error, InputErrors) else (error,)
-
-
 def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     """Read a file of YAML or JSON (``.json``), either of them compressed (``.gz``), as `parse_documents` does.
 
@@ -455,44 +343,6 @@ def load_plain(source: str | bytes) -> Any:
     What `is_deep` has not looked at takes the square of its depth.
     """
     return yaml.load(source, Loader=_LOADER)  # noqa: S506 - it is a safe one
-
-
-def objects_in(document: Document) -> Iterator[Document]:
-    """The Kubernetes objects of a document: itself, or the items of a ``List`` or ``...List``, nested ones too.
-
-    Items of a typed list need no ``apiVersion`` and ``kind``, as in the API server's own answers; they get the list's.
-
-    Raises:
-        InputError: the document, or an item, is not a mapping, or ``items`` is not a list; raised after all good ones.
-    """
-    pending, mistakes = [document], []
-    while pending:
-        current = pending.pop()
-        value = current.value
-        kind = value.get("kind") if isinstance(value, dict) else ""
-        if not isinstance(value, dict):
-            mistakes.append(InputError("is not a Kubernetes object: it must be a mapping with a kind", current.where()))
-        elif not isinstance(kind, str) or not kind.endswith("List") or (kind != "List" and "items" not in value):
-            yield current
-        elif isinstance(items := value.get("items"), list | None):
-            pending.extend(reversed([_item(current, index, item) for index, item in enumerate(items or ())]))
-        else:
-            mistakes.append(InputError(f"items of this {kind} is not a list", current.where(["items"])))
-    if mistakes:
-        raise join_mistakes(mistakes)
-
-
-def _item(parent: Document, index: int, item: Any) -> Document:
-    line = parent.line_of(["items", index])
-    kind = parent.value["kind"].removesuffix("List")
-    if kind and isinstance(item, dict):
-        implied = {"apiVersion": parent.value.get("apiVersion"), "kind": kind}
-        added = {key: value for key, value in implied.items() if key not in item}
-        lines = parent.lines.get(id(item))
-        item = {**added, **item}
-        if lines is not None:
-            parent.lines[id(item)] = [line] * len(added) + lines
-    return Document(item, parent.file, line, parent.lines)
 
 
 def _text(source: str | bytes, where: str) -> str:

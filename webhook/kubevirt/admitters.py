@@ -14,10 +14,10 @@ import msgspec
 
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.pools import POOL, REPLICA_SET
 from webhook.kubevirt.rejection import Cause
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.rules import Rules
-from webhook.kubevirt.templates import POOL, REPLICA_SET
 from webhook.kubevirt.webhooks import admit_instancetype, admit_preference
 
 _INVALID: Final = "FieldValueInvalid"

@@ -14,7 +14,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.k8s import quantity
 from webhook.k8s.json_tree import member
 from webhook.k8s.quantity import Quantity
-from webhook.kubevirt.go_json.origins import Origin
+from webhook.kubevirt.go_json.origins import FieldOrigin
 from webhook.kubevirt.go_json.structs import (
     BOOL,
     BOOL_POINTER,
@@ -260,9 +260,9 @@ class ClusterConfig:
         """Whether ``cpu_request`` is written into VMIs: only a value that is not KubeVirt's own default."""
         return self.cpu_request != _CPU_REQUEST
 
-    def origin(self, attribute: str) -> Origin:
+    def origin(self, attribute: str) -> FieldOrigin:
         """Where a value that comes from this attribute comes from."""
-        return Origin.CLUSTER if attribute in self.set_by_admin else Origin.KUBEVIRT
+        return FieldOrigin.CLUSTER if attribute in self.set_by_admin else FieldOrigin.KUBEVIRT
 
 
 def _machine_types(rules: Rules) -> dict[str, str]:

@@ -9,7 +9,7 @@ from webhook.errors import InputError
 from webhook.k8s import quantity
 from webhook.k8s.quantity import Computed, Format, Quantity, int64
 from webhook.kubevirt.config import AMD64, MEMORY_OVERCOMMIT, ClusterConfig
-from webhook.kubevirt.go_json.origins import Note, Origin, ignore
+from webhook.kubevirt.go_json.origins import FieldOrigin, Note, ignore
 from webhook.kubevirt.go_json.structs import Json, copy_json
 from webhook.kubevirt.rejection import Rejection
 from webhook.kubevirt.releases.capabilities import REQUESTS_GUEST_MEMORY
@@ -71,7 +71,7 @@ def max_sockets(cpu: Json, configuration: ClusterConfig, note: Note) -> None:
     sockets = cpu.get("sockets", 0)
     if configuration.max_cpu_sockets:
         cpu["maxSockets"] = max(configuration.max_cpu_sockets, sockets)
-        note(Origin.CLUSTER)
+        note(FieldOrigin.CLUSTER)
         return
     # uint32 in Go, which wraps around.
     most = sockets * configuration.max_hotplug_ratio % 2**32
@@ -88,7 +88,7 @@ def max_guest(domain: Json, architecture: str, configuration: ClusterConfig, not
     if "guest" not in memory or "maxGuest" in memory:
         return
     guest = quantity.parse(memory["guest"])
-    most, origin = configuration.max_guest, Origin.CLUSTER
+    most, origin = configuration.max_guest, FieldOrigin.CLUSTER
     if most is None:
         most = Quantity.of(int64(guest.value * configuration.max_hotplug_ratio), Format.BINARY_SI)
         origin = configuration.origin("max_hotplug_ratio")
@@ -158,7 +158,7 @@ def spec_defaults(spec: Json, configuration: ClusterConfig, note: Note = ignore)
     """
     if not spec.get("architecture"):
         spec["architecture"] = configuration.default_architecture
-        note(Origin.CLUSTER)
+        note(FieldOrigin.CLUSTER)
     machine_type(spec, configuration, note)
     _resources(spec["domain"], configuration, note)
     _memory(spec["domain"])
@@ -166,13 +166,13 @@ def spec_defaults(spec: Json, configuration: ClusterConfig, note: Note = ignore)
     volumes = spec.get("volumes", ())
     if any("containerDisk" in volume for volume in volumes):
         spec["volumes"] = [_with_pull_policy(volume) for volume in volumes]
-    note(Origin.KUBEVIRT)
+    note(FieldOrigin.KUBEVIRT)
     if spec.setdefault("evictionStrategy", configuration.eviction_strategy) is not None:
         note(configuration.origin("eviction_strategy"))
     network_interface(spec, configuration)
     note(configuration.origin("network_interface"))
     disks(spec)
-    note(Origin.KUBEVIRT)
+    note(FieldOrigin.KUBEVIRT)
 
 
 def size_defaults(spec: Json, configuration: ClusterConfig) -> Json:
@@ -200,14 +200,14 @@ def _resources(domain: Json, configuration: ClusterConfig, note: Note) -> None:
     resources = domain["resources"]
     if _amount(resources, "limits", "cpu") and not _amount(resources, "requests", "cpu"):
         resources.setdefault("requests", {})["cpu"] = resources["limits"]["cpu"]
-        note(Origin.KUBEVIRT)
+        note(FieldOrigin.KUBEVIRT)
     if configuration.rules.has(REQUESTS_GUEST_MEMORY):
         _request_memory(domain, configuration.memory_overcommit)
         note(configuration.origin("memory_overcommit"))
     dedicated = domain.get("cpu", {}).get("dedicatedCpuPlacement")
     if configuration.requests_cpu and not dedicated and "cpu" not in resources.get("requests", {}):
         resources.setdefault("requests", {})["cpu"] = str(configuration.cpu_request)
-        note(Origin.CLUSTER)
+        note(FieldOrigin.CLUSTER)
 
 
 def _request_memory(domain: Json, overcommit: int) -> None:

@@ -18,7 +18,7 @@ _EXPORT: Final = ("export.kubevirt.io", "VirtualMachineExport")
 _CONVERSION: Final = ("forklift.konveyor.io", "Conversion")
 
 
-class Transfer(NamedTuple):
+class DiskTransfer(NamedTuple):
     """What a pod does to a disk.
 
     Attributes:
@@ -52,7 +52,7 @@ _KINDS: Final = (
 )
 
 
-def transfer_of(pod: Object) -> Transfer | None:
+def transfer_of(pod: Object) -> DiskTransfer | None:
     """What a pod does to a disk; None for all other pods, launcher pods with such labels among them.
 
     Users can write these labels, and owner references, into any pod that they create. So a pod that a workload of
@@ -67,5 +67,5 @@ def transfer_of(pod: Object) -> Transfer | None:
         owner = meta.controller_owner()
         if kind.is_always_owned if owner is None else (owner.group, owner.kind) != kind.owner:
             return None
-        return Transfer(kind.what, f"{owner.kind} {owner.name or ''}" if owner else "", kind.loss)
+        return DiskTransfer(kind.what, f"{owner.kind} {owner.name or ''}" if owner else "", kind.loss)
     return None

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from webhook.kubevirt import defaults
 from webhook.kubevirt.config import AMD64, ARCHITECTURES, ARM64, EVEN_PARITY_ANNOTATION, S390X, ClusterConfig
-from webhook.kubevirt.go_json.origins import Note, Origin, ignore
+from webhook.kubevirt.go_json.origins import FieldOrigin, Note, ignore
 from webhook.kubevirt.go_json.structs import Json, copy_written, decode
 from webhook.kubevirt.instancetype import infer, preferences
 from webhook.kubevirt.instancetype.apply import apply_instancetype, copy_domain_and_annotations
@@ -59,10 +59,10 @@ def mutate_vmi(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], s
     _object_defaults(spec, new_uuid)
     defaults.complete_hyperv(domain)
     _architecture_defaults(domain, architecture, rules)
-    note(Origin.KUBEVIRT)
+    note(FieldOrigin.KUBEVIRT)
     if not domain["cpu"].get("model"):
         domain["cpu"]["model"] = configuration.cpu_model or "host-model"
-        note(Origin.CLUSTER if configuration.cpu_model else Origin.KUBEVIRT)
+        note(FieldOrigin.CLUSTER if configuration.cpu_model else FieldOrigin.KUBEVIRT)
     guest = domain.get("memory", {}).get("guest")
     if guest is not None:
         vmi["status"]["memory"] = dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), guest)
@@ -81,7 +81,7 @@ def mutate_vmi(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], s
         vmi["metadata"].setdefault("annotations", {})[_QGS_ANNOTATION] = configuration.qgs_socket_path
     if not configuration.is_gate_open("Root"):
         vmi["status"]["runtimeUser"] = _NONROOT_USER
-    note(Origin.KUBEVIRT)
+    note(FieldOrigin.KUBEVIRT)
 
 
 def has_pci_topology(spec: Json, rules: Rules) -> bool:
@@ -222,12 +222,12 @@ def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function
         return VmAdmission(400, rejection.what)
     template = vm["spec"]["template"]
     _prefer(vm, (find or remember_specs(get, rules))(PREFERENCE_MATCHER, vm))
-    note(Origin.PREFERENCE)
+    note(FieldOrigin.PREFERENCE)
     if old is None:
         firmware = template["spec"]["domain"].setdefault("firmware", {})
         for name in ("uuid", "serial") if rules.has(WRITES_FIRMWARE_SERIAL) else ("uuid",):
             firmware[name] = firmware.get(name) or new_uuid()
-    note(Origin.KUBEVIRT)
+    note(FieldOrigin.KUBEVIRT)
     _architecture(vm, get, configuration, note)
     defaults.machine_type(template["spec"], configuration, note)
     if old is None and has_pci_topology(template["spec"], rules):
@@ -235,7 +235,7 @@ def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     for matcher in MATCHERS if rules.has(FILLS_MATCHER_KIND) else ():
         if matcher.field in vm["spec"]:
             vm["spec"][matcher.field].setdefault("kind", matcher.cluster.lower())
-    note(Origin.KUBEVIRT)
+    note(FieldOrigin.KUBEVIRT)
     return VmAdmission()
 
 
@@ -279,7 +279,7 @@ def _architecture(vm: Json, get: Get, configuration: ClusterConfig, note: Note) 
     if configuration.rules.has(ARCHITECTURE_FROM_DATA_SOURCE):
         architecture = next((label for label in labels if label in ARCHITECTURES), None)
     spec["architecture"] = architecture or configuration.default_architecture
-    note(Origin.KUBEVIRT if architecture else Origin.CLUSTER)
+    note(FieldOrigin.KUBEVIRT if architecture else FieldOrigin.CLUSTER)
 
 
 def _source_label(reference: Json, namespace: str, get: Get) -> str | None:
@@ -317,7 +317,7 @@ def evaluate_vm(vm: Json, get: Get, configuration: ClusterConfig, find: Find | N
             preferences.check_divisible(instancetype["cpu"]["guest"], preference)
         apply_instancetype(instancetype, preference, template["spec"], annotations, TEMPLATE_BASE, rules=rules)
         defaults.spec_defaults(template["spec"], configuration)
-        preferences.check(instancetype, preference, template["spec"])
+        preferences.check_requirements(instancetype, preference, template["spec"])
     except Crash:
         raise
     except Conflicts as rejection:

@@ -22,7 +22,7 @@ from webhook.placement.profiles import BALANCE, FIT, Profile
 # Since this version NodeResourcesBalancedAllocation scores the change that a pod makes (kubernetes/kubernetes#135573).
 CHANGE_SCORED_SINCE: Final = (1, 36)
 # Major and minor version of kube-scheduler.
-Version: TypeAlias = tuple[int, int]
+KubernetesVersion: TypeAlias = tuple[int, int]
 NEWEST: Final = (1, 37)
 
 _MIB: Final = 1024 * 1024
@@ -121,7 +121,7 @@ class RoomScorer:
         version: that of kube-scheduler.
     """
 
-    def __init__(self, profile: Profile, load: Load, version: Version) -> None:
+    def __init__(self, profile: Profile, load: Load, version: KubernetesVersion) -> None:
         weights = dict(profile.resources)
         self._fills: Final = profile.fills
         self._cpu_weight: Final = weights.pop(CPU, 0)

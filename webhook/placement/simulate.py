@@ -45,7 +45,7 @@ from webhook.placement.nodes import (
 )
 from webhook.placement.pod_rules import Levels, PodInfo, RuleIndex, add_levels, join_levels
 from webhook.placement.profiles import Profile
-from webhook.placement.scores import ImageIndex, Load, Room, RoomScorer, Version
+from webhook.placement.scores import ImageIndex, KubernetesVersion, Load, Room, RoomScorer
 
 # As elsewhere, what a kubelet has not reported is never a reason against its node.
 _PLENTY: Final = 2**63 - 1
@@ -142,7 +142,7 @@ class Simulation:
         self,
         index: NodeIndex,
         views: Mapping[str, NodeWithoutImages],
-        version: Version = scores.NEWEST,
+        version: KubernetesVersion = scores.NEWEST,
         most: Mapping[str, int] = _NO_LIMITS,
     ) -> None:
         self.rules: Final = RuleIndex(index)

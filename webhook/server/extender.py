@@ -20,7 +20,8 @@ from aiohttp.typedefs import Handler
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import parse_reference
 from webhook.images.objects import ScoredPod, decode_arguments
-from webhook.images.registry.images import Images, PullScope
+from webhook.images.registry.fetch_queue import PullScope
+from webhook.images.registry.images import Images
 from webhook.server.answers import (
     Overload,
     OverloadError,

@@ -13,7 +13,8 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from webhook.errors import InputError, InputErrors, quote
-from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents
+from webhook.k8s.documents import Document, KeyPath, format_path, mistakes_of
+from webhook.k8s.yaml_documents import parse_documents
 from webhook.settings.model import OWN_ERROR, Settings, undeclared
 from webhook.text import pluralize
 

@@ -1,10 +1,9 @@
-"""Layers at once from memory, and in the background from registries: the queue, and manifests in a directory."""
+"""Layers at once from memory, and in the background from registries."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,117 +13,11 @@ import pytest
 
 from tests.images.registry.fake_registry import manifest
 from webhook.images.manifests import ImageReference, Layer, digest_of
-from webhook.images.registry import images as module
 from webhook.images.registry.client import RETRY_SECONDS, RegistryError
 from webhook.images.registry.credentials import Keyring, RegistryCredentials
-from webhook.images.registry.images import NO_SCOPE, TAG_SECONDS, FetchJob, FetchQueue, Images, ManifestFiles, PullScope
-
-
-def job(version: str, scope: PullScope = NO_SCOPE) -> FetchJob:
-    digest = f"sha256:{int(version):064x}" if version.isdecimal() else ""
-    return FetchJob(ImageReference("quay.io", "a", "" if digest else version, digest), scope)
-
-
-class TestQueue:
-    async def test_jobs_are_taken_in_their_order_and_once(self) -> None:
-        queue = FetchQueue()
-        for version in ("1", "2", "1"):
-            queue.add(job(version), "")
-        assert len(queue) == 2
-        assert [await queue.take(), await queue.take()] == [job("1"), job("2")]
-        waiting = asyncio.ensure_future(queue.take())
-        await asyncio.sleep(0)
-        queue.add(job("3"), "")
-        assert await waiting == job("3"), "a job wakes who waits"
-        assert len(queue) == 0
-
-    async def test_one_digest_is_fetched_once_at_a_time(self) -> None:
-        queue = FetchQueue()
-        first, other = job("1"), job("1", PullScope("shop", ("secret",)))
-        for each, namespace in ((first, ""), (other, "shop"), (job("2"), "")):
-            queue.add(each, namespace)
-        assert [await queue.take(), await queue.take()] == [first, job("2")]
-        waiting = asyncio.ensure_future(queue.take())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        queue.done(first)
-        assert await waiting == other
-
-    async def test_a_namespace_has_its_share_and_nodes_fill_the_queue(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "MAX_JOBS", 5)
-        monkeypatch.setattr(module, "MAX_JOBS_OF_A_NAMESPACE", 2)
-        queue = FetchQueue()
-        for number in range(4):
-            queue.add(job(f"greedy-{number}"), "greedy")
-        queue.add(job("modest"), "modest")
-        assert (len(queue), queue.dropped) == (3, 2)
-        await queue.take()
-        queue.add(job("greedy-9"), "greedy")
-        assert (len(queue), queue.dropped) == (3, 2)
-        for number in range(9):
-            queue.add(job(f"node-{number}"), "")
-        assert (len(queue), queue.dropped) == (5, 9)
-
-    def test_without_secrets_all_namespaces_are_one(self) -> None:
-        scope = PullScope("shop", ("s",))
-        assert (PullScope("shop").credentials, scope.credentials) == (NO_SCOPE, scope)
-
-
-LIMIT = 16 * 4096
-
-
-class TestFiles:
-    def test_what_was_written_is_read_after_a_restart(self, tmp_path: Path) -> None:
-        ManifestFiles(tmp_path, LIMIT).write(digest_of(b"x"), b"x")
-        again = ManifestFiles(tmp_path, LIMIT)
-        assert (again.read(digest_of(b"x")), again.read(digest_of(b"y")), again.size) == (b"x", None, 4096)
-
-    @pytest.mark.parametrize("change", [lambda path: path.write_bytes(b"something else"), Path.unlink])
-    def test_a_file_that_was_changed_or_is_gone_is_not_believed(
-        self, tmp_path: Path, change: Callable[[Path], Any]
-    ) -> None:
-        files = ManifestFiles(tmp_path, LIMIT)
-        files.write(digest_of(b"x"), b"x")
-        change(next(tmp_path.iterdir()))
-        assert files.read(digest_of(b"x")) is None
-        assert (list(tmp_path.iterdir()), files.size) == ([], 0)
-
-    def test_the_oldest_make_room(self, tmp_path: Path) -> None:
-        files = ManifestFiles(tmp_path, LIMIT)
-        bodies = [bytes([number]) * 4096 for number in range(40)]
-        for body in bodies:
-            files.write(digest_of(body), body)
-        assert files.size <= LIMIT
-        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= LIMIT
-        assert [files.read(digest_of(body)) is not None for body in bodies] == [False] * 24 + [True] * 16
-        files.write(digest_of(b"x" * LIMIT * 2), b"x" * LIMIT * 2)
-        assert files.read(digest_of(bodies[-1])) is not None
-
-    def test_after_a_restart_the_oldest_go_first(self, tmp_path: Path) -> None:
-        first = ManifestFiles(tmp_path, LIMIT)
-        for number in range(16):
-            first.write(digest_of(bytes([number])), bytes([number]))
-            os.utime(next(tmp_path.glob(f"*{digest_of(bytes([number]))[7:]}")), (number, number))
-        again = ManifestFiles(tmp_path, LIMIT)
-        again.write(digest_of(b"new"), b"new")
-        assert again.read(digest_of(bytes([0]))) is None
-        assert again.read(digest_of(bytes([1]))) is not None
-
-    def test_what_does_not_belong_there_is_left_alone(self, tmp_path: Path) -> None:
-        link = tmp_path / f"sha256-{'a' * 64}"
-        (tmp_path / "README").write_text("x")
-        link.symlink_to("/etc/passwd")
-        (tmp_path / ".new-abandoned").write_text("x")
-        files = ManifestFiles(tmp_path, LIMIT)
-        assert (files.size, files.read(f"sha256:{'a' * 64}")) == (0, None)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["README", link.name]
-
-    def test_a_directory_that_cannot_be_written_to_is_done_without(self, tmp_path: Path) -> None:
-        files = ManifestFiles(tmp_path / "missing", LIMIT)
-        for body in (b"x", b"y"):
-            files.write(digest_of(body), body)
-        assert files.read(digest_of(b"x")) is None
-
+from webhook.images.registry.fetch_queue import PullScope
+from webhook.images.registry.images import TAG_SECONDS, Images
+from webhook.images.registry.manifest_files import ManifestFiles
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 ANN = RegistryCredentials("ann", "secret")

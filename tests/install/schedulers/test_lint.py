@@ -20,7 +20,7 @@ from webhook.install.schedulers.lint import (
     queue_sort,
     runs,
 )
-from webhook.k8s.yaml_documents import Document
+from webhook.k8s.documents import Document
 
 OWN, BESIDE = LintTarget(is_the_clusters=True), LintTarget()
 CLUSTERS_LEASE: Json = {"leaderElection": {"leaderElect": True}}

@@ -13,7 +13,7 @@ from webhook.errors import InputError
 from webhook.install.schedulers import render
 from webhook.install.schedulers.lint import LintTarget, lint
 from webhook.install.schedulers.render import LOAD_AWARE, VARIANTS, Variant, configuration, granted, needed
-from webhook.k8s.yaml_documents import Document
+from webhook.k8s.documents import Document
 
 # As the Go types of scheduler-plugins have them (apis/config/v1/types.go), whose decoder is strict.
 FIELDS = {
@@ -23,7 +23,7 @@ FIELDS = {
 (UPSTREAM,) = parse((MANIFESTS.parent / "tests" / "data" / "scheduler-roles.yaml").read_text())
 
 
-def rendered(variant: Variant, place: render.Place = "second", prometheus: str = "") -> Any:
+def rendered(variant: Variant, place: render.SchedulerPlace = "second", prometheus: str = "") -> Any:
     return yaml.safe_load(configuration(MANIFESTS, variant, place, prometheus=prometheus))
 
 

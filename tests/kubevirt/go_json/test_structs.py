@@ -20,7 +20,7 @@ from webhook.errors import InputError
 from webhook.k8s import quantity
 from webhook.k8s.quantity import Computed
 from webhook.kubevirt.go_json import structs
-from webhook.kubevirt.go_json.origins import Origin, Origins, leaves
+from webhook.kubevirt.go_json.origins import FieldOrigin, Origins, leaves
 from webhook.kubevirt.go_json.structs import MAX_KEYS, MAX_VALUES, STRING, Struct, Value, decode, replace_fields, share
 from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import AFFINITY, DEVICES, METADATA, VM, VMI, VMI_SPEC
@@ -323,10 +323,10 @@ leafy = one_of_each(dict.fromkeys(KEYS, (..., 0, 1, 2))) | st.sampled_from([0, 1
 trees = st.dictionaries(st.sampled_from(KEYS), leafy | st.dictionaries(st.sampled_from(KEYS), leafy, max_size=2))
 
 
-@given(st.lists(st.tuples(st.sampled_from(Origin), trees), min_size=1, max_size=6))
-def test_every_leaf_is_of_the_last_who_changed_it(steps: list[tuple[Origin, Any]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from(FieldOrigin), trees), min_size=1, max_size=6))
+def test_every_leaf_is_of_the_last_who_changed_it(steps: list[tuple[FieldOrigin, Any]]) -> None:
     watched: dict[str, Any] = {}
-    origins, expected = Origins(watched), {"": Origin.VM}
+    origins, expected = Origins(watched), {"": FieldOrigin.VM}
     before: dict[str, Any] = {"": {}}
     for origin, state in steps:
         watched.clear()
@@ -342,10 +342,10 @@ def test_every_leaf_is_of_the_last_who_changed_it(steps: list[tuple[Origin, Any]
 def test_what_only_the_encoding_made_is_kubevirts() -> None:
     origins = Origins({"a": {"b": 1}, "l": [1]})
     assert origins.by_path({"a": {}, "l": [1, 2], "e": {}}) == {
-        "a": Origin.KUBEVIRT,
-        "l[0]": Origin.VM,
-        "l[1]": Origin.KUBEVIRT,
-        "e": Origin.KUBEVIRT,
+        "a": FieldOrigin.KUBEVIRT,
+        "l[0]": FieldOrigin.VM,
+        "l[1]": FieldOrigin.KUBEVIRT,
+        "e": FieldOrigin.KUBEVIRT,
     }
 
 
@@ -353,11 +353,11 @@ def test_what_only_the_decoding_made_is_kubevirts() -> None:
     decoded = {"a": {"devices": {}, "bus": "x", "memory": "1Gi"}, "l": [{"name": "", "n": 1}]}
     given = {"a": {"bus": "x", "memory": "1024Mi", "devices": None}, "l": [{"n": 1}]}
     assert Origins(decoded, source=given).by_path() == {
-        "a.devices": Origin.KUBEVIRT,
-        "a.bus": Origin.VM,
-        "a.memory": Origin.VM,
-        "l[0].name": Origin.KUBEVIRT,
-        "l[0].n": Origin.VM,
+        "a.devices": FieldOrigin.KUBEVIRT,
+        "a.bus": FieldOrigin.VM,
+        "a.memory": FieldOrigin.VM,
+        "l[0].name": FieldOrigin.KUBEVIRT,
+        "l[0].n": FieldOrigin.VM,
     }
 
 
@@ -365,12 +365,12 @@ def test_inheritance_goes_back_as_far_as_it_is_known() -> None:
     vm = {"spec": {"x": 1}}
     first = Origins(vm)
     vm["spec"]["y"] = 2
-    first.note(Origin.PREFERENCE)
+    first.note(FieldOrigin.PREFERENCE)
     second = Origins({"spec": {"x": 1, "y": 2}})
     second.inherit(first)
     built = {"x": 1, "y": 2}
     third = Origins(built)
     built["z"] = 3
-    third.note(Origin.INSTANCETYPE)
+    third.note(FieldOrigin.INSTANCETYPE)
     third.inherit(second, "spec.")
-    assert third.by_path() == {"x": Origin.VM, "y": Origin.PREFERENCE, "z": Origin.INSTANCETYPE}
+    assert third.by_path() == {"x": FieldOrigin.VM, "y": FieldOrigin.PREFERENCE, "z": FieldOrigin.INSTANCETYPE}

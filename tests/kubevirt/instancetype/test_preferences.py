@@ -9,7 +9,7 @@ import pytest
 from tests.kubevirt.plain import as_json
 from tests.kubevirt.samples import applied
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.preferences import check, check_divisible, divide
+from webhook.kubevirt.instancetype.preferences import check_divisible, check_requirements, divide
 from webhook.kubevirt.rejection import Cause, Conflicts, Crash
 from webhook.kubevirt.webhooks import deny
 
@@ -120,7 +120,7 @@ def required(cpu: Json | None, guest: int = 9, **preference: Any) -> tuple[str, 
     """The sentence and the field of an unmet requirement of vCPUs."""
     spec = {"domain": {} if cpu is None else {"cpu": cpu}}
     try:
-        check(None, {"cpu": preference, "requirements": {"cpu": {"guest": guest}}}, spec)
+        check_requirements(None, {"cpu": preference, "requirements": {"cpu": {"guest": guest}}}, spec)
     except Cause as cause:
         return cause.what.removeprefix("failure checking preference requirements: "), cause.field
     return "", ""

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-import base64
-import json
 from typing import Any
 
 import pytest
 
-from tests.builders import config_of
-from tests.kubevirt.samples import among, instancetype, preference, revision, vm
+from tests.kubevirt.samples import instancetype, preference, revision, vm
 from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.kubevirt.go_json.structs import decode
-from webhook.kubevirt.instancetype.revisions import KINDS, Store, capture, content, holds, is_captured, label, payload
-from webhook.kubevirt.rejection import NotFound, Rejection
+from webhook.kubevirt.instancetype.revisions import KINDS, capture, holds, is_captured, label, payload
+from webhook.kubevirt.rejection import Rejection
 from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import INSTANCETYPE, PREFERENCE, VM
 
@@ -53,18 +50,6 @@ def test_what_is_no_instancetype(data: object, said: str) -> None:
     assert refused.value.what == said
     with pytest.raises(Rejection, match=r"^unexpected type: <nil>$"):
         holds(revision("r", None), {})
-
-
-def test_what_is_created_is_found_and_what_is_deleted_is_gone() -> None:
-    store, made = Store(among([revision("old", instancetype())])), revision("new", instancetype())
-    store.create(made)
-    store.delete("demo", "old")
-    assert (store.created, store.deleted) == ([made], ["old"])
-    assert [store.get("ControllerRevision", "demo", name) for name in ("new", "old", "other")] == [made, None, None]
-    with pytest.raises(Rejection, match=r'^controllerrevisions.apps "new" already exists$'):
-        store.create(made)
-    with pytest.raises(NotFound, match=r'^controllerrevisions.apps "old" not found$'):
-        store.delete("demo", "old")
 
 
 KIND = "VirtualMachineInstancetype"
@@ -118,26 +103,3 @@ def test_the_data_says_what_it_is(kind: Any, version: Any) -> None:
     # Those of older versions are captured too.
     assert is_captured(meta(LABELS, OWNER), KIND, "instancetype.kubevirt.io/v1alpha2")
     assert set(NEWEST.by_kind) == KINDS
-
-
-NEITHER: list[Any] = [b"", b"{", {"unknown": 1}, {"cpu": {"guest": "four"}}, [], b"[" * 2000]
-
-
-@pytest.mark.parametrize(
-    ("spec", "data", "version"),
-    [
-        *((spec, {}, "1.6") for spec in NEITHER),
-        ({"cpu": {"guest": 4, "maxSockets": 8}, "memory": {"guest": "1Gi"}}, {}, "1.6"),
-        # Not base64, or with a member beside it.
-        *(({}, {"spec": text}, "1.6") for text in ("not base64!", "e30", 7, None)),
-        ({}, {"metadata": {}}, "1.6"),
-        # Later releases do not read it.
-        ({}, {}, "1.7"),
-    ],
-)
-def test_the_bare_spec_of_a_v1alpha1_object_that_is_neither(spec: Any, data: dict[str, Any], version: str) -> None:
-    """The oldest revisions hold no more."""
-    written = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
-    held = {"apiVersion": ALPHA, "spec": base64.b64encode(written).decode()} | data
-    with pytest.raises(Rejection, match="Object 'Kind' is missing"):
-        content({"metadata": {"name": "cr"}, "data": held}, config_of(version).rules)

@@ -11,7 +11,7 @@ from tests.kubevirt.plain import build_vmi, run_round
 from tests.kubevirt.samples import among, instancetype, preference, revision, vm
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.revisions import Store
+from webhook.kubevirt.instancetype.revision_store import RevisionStore
 from webhook.kubevirt.rejection import Conflicts, Crash, Rejection
 
 BOTH = {"instancetype": {"name": "u1"}, "preference": {"name": "linux"}}
@@ -22,7 +22,7 @@ def built_vmi(given: Json, *objects: Json) -> Json:
     return build_vmi(given, among(objects))
 
 
-def synced(given: Json, *objects: Json, **configuration: Any) -> tuple[Json, Store, Json]:
+def synced(given: Json, *objects: Json, **configuration: Any) -> tuple[Json, RevisionStore, Json]:
     return run_round(given, among([*OBJECTS, *objects]), ClusterConfig.of(configuration))
 
 

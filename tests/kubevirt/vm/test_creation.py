@@ -16,13 +16,13 @@ from tests.vectors.cases import FILE, Json, VectorCase, read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.go_json.origins import Origin, leaves
+from webhook.kubevirt.go_json.origins import FieldOrigin, leaves
 from webhook.kubevirt.go_json.structs import decode, encode
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, Matcher, SpecReference, of_matcher
 from webhook.kubevirt.rejection import Cause, Crash, Rejection
 from webhook.kubevirt.rules import read_vm
 from webhook.kubevirt.vm import creation, standalone_vmi
-from webhook.kubevirt.vm.creation import Created, CreationDenied, Named, Stage
+from webhook.kubevirt.vm.creation import Created, CreationDenied, CreationStage, Named
 
 CPU = "spec.domain.cpu.sockets"
 CONFLICTING = vm({"domain": {"cpu": {"cores": 1, "sockets": 1}}}, instancetype={"name": "u1"})
@@ -49,18 +49,18 @@ def test_every_field_has_an_origin() -> None:
 
     assert created.origins.keys() == dict(leaves(created.obj)).keys()
     told = {
-        "metadata.name": Origin.VM,
-        "spec.domain.devices.disks[0].disk.bus": Origin.VM,
-        CPU: Origin.INSTANCETYPE,
-        "spec.domain.memory.guest": Origin.INSTANCETYPE,
-        "spec.domain.devices.interfaces[0].model": Origin.PREFERENCE,
+        "metadata.name": FieldOrigin.VM,
+        "spec.domain.devices.disks[0].disk.bus": FieldOrigin.VM,
+        CPU: FieldOrigin.INSTANCETYPE,
+        "spec.domain.memory.guest": FieldOrigin.INSTANCETYPE,
+        "spec.domain.devices.interfaces[0].model": FieldOrigin.PREFERENCE,
         # Written by the webhook for VMs, long before the preference is applied to the VMI.
-        "spec.architecture": Origin.PREFERENCE,
-        "spec.domain.machine.type": Origin.PREFERENCE,
-        "spec.domain.firmware.uuid": Origin.KUBEVIRT,
-        "spec.domain.devices.interfaces[0].name": Origin.KUBEVIRT,
-        "metadata.annotations[kubevirt.io/pci-topology-version]": Origin.KUBEVIRT,
-        "spec.evictionStrategy": Origin.CLUSTER,
+        "spec.architecture": FieldOrigin.PREFERENCE,
+        "spec.domain.machine.type": FieldOrigin.PREFERENCE,
+        "spec.domain.firmware.uuid": FieldOrigin.KUBEVIRT,
+        "spec.domain.devices.interfaces[0].name": FieldOrigin.KUBEVIRT,
+        "metadata.annotations[kubevirt.io/pci-topology-version]": FieldOrigin.KUBEVIRT,
+        "spec.evictionStrategy": FieldOrigin.CLUSTER,
     }
     assert {path: created.origins[path] for path in told} == told
 
@@ -76,21 +76,24 @@ def test_a_new_vms_generation_is_the_first(given: Any, generation: str) -> None:
 
 def test_annotations_that_leak_are_the_instancetypes_and_an_images_architecture_is_kubevirts() -> None:
     origins = made(both(), instancetype(annotations={"a": "b"}), preference(annotations={"c": "d"})).origins
-    assert [origins[f"metadata.annotations.{key}"] for key in "ac"] == [Origin.INSTANCETYPE, Origin.PREFERENCE]
+    assert [origins[f"metadata.annotations.{key}"] for key in "ac"] == [
+        FieldOrigin.INSTANCETYPE,
+        FieldOrigin.PREFERENCE,
+    ]
     labels = {"template.kubevirt.io/architecture": "arm64"}
     image = {"kind": "DataSource", "metadata": {"name": "s", "namespace": "demo", "labels": labels}}
     template = {"metadata": {"name": "d"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "s"}}}
     created = made(vm(dataVolumeTemplates=[template]), image)
     assert created.obj["spec"]["architecture"] == "arm64"
-    assert created.origins["spec.architecture"] is Origin.KUBEVIRT
+    assert created.origins["spec.architecture"] is FieldOrigin.KUBEVIRT
 
 
 @pytest.mark.parametrize("policy", ["reference", "expand", "expandAll"])
 def test_origins_survive_every_reference_policy(policy: str) -> None:
     created = made(both(), instancetype(), preference(), configuration={"instancetype": {"referencePolicy": policy}})
-    assert created.origins[CPU] is Origin.INSTANCETYPE
-    assert created.origins["spec.architecture"] is Origin.CLUSTER
-    assert created.named[Origin.INSTANCETYPE] == Named("VirtualMachineClusterInstancetype", "u1")
+    assert created.origins[CPU] is FieldOrigin.INSTANCETYPE
+    assert created.origins["spec.architecture"] is FieldOrigin.CLUSTER
+    assert created.named[FieldOrigin.INSTANCETYPE] == Named("VirtualMachineClusterInstancetype", "u1")
 
 
 def test_inferred_from_a_volume() -> None:
@@ -103,8 +106,8 @@ def test_inferred_from_a_volume() -> None:
     )
     created = made(machine, claim, instancetype(name="instancetype"), preference(name="preference"))
     assert created.named == {
-        Origin.INSTANCETYPE: Named("VirtualMachineClusterInstancetype", "instancetype", "v"),
-        Origin.PREFERENCE: Named("VirtualMachineClusterPreference", "preference", "v"),
+        FieldOrigin.INSTANCETYPE: Named("VirtualMachineClusterInstancetype", "instancetype", "v"),
+        FieldOrigin.PREFERENCE: Named("VirtualMachineClusterPreference", "preference", "v"),
     }
 
 
@@ -115,13 +118,16 @@ def test_what_was_captured_counts_unless_it_is_another_object(label: str, socket
     created = made(both() | {"status": status}, *objects)
     assert created.obj["spec"]["domain"]["cpu"]["sockets"] == sockets
     assert created.named == creation.expand_vm(both() | {"status": status}, among(objects)).named
-    assert [created.named[origin].revision for origin in (Origin.INSTANCETYPE, Origin.PREFERENCE)] == [counts, ""]
+    assert [created.named[origin].revision for origin in (FieldOrigin.INSTANCETYPE, FieldOrigin.PREFERENCE)] == [
+        counts,
+        "",
+    ]
 
 
 def test_a_revision_counts_whatever_the_kind_says() -> None:
     machine = vm(instancetype={"name": "u1", "kind": "odd", "revisionName": "r"})
     named = creation.expand_vm(machine, among([revision("r", instancetype())])).named
-    assert named[Origin.INSTANCETYPE] == Named("odd", "u1", revision="r")
+    assert named[FieldOrigin.INSTANCETYPE] == Named("odd", "u1", revision="r")
     # KubeVirt makes a serial number only for new VMs; the UUID then follows from the name.
     machine = vm()
     new = {**machine, "metadata": {"name": "vm", "namespace": "demo"}}
@@ -132,16 +138,18 @@ def test_a_revision_counts_whatever_the_kind_says() -> None:
 @pytest.mark.parametrize(
     ("machine", "objects", "configuration", "stage", "what"),
     [
-        (vm(preference={}), [], {}, Stage.VM_WEBHOOK, "Either Name or InferFromVolume"),
-        (vm(instancetype={"inferFromVolume": "v"}), [], {}, Stage.VM_WEBHOOK, "unable to find volume v"),
-        (CONFLICTING, [instancetype()], {}, Stage.VM_WEBHOOK, "sockets conflicts with selected instance type"),
-        (both(), [CRASHING], {}, Stage.VM_WEBHOOK, "KubeVirt would crash"),
-        (both(), [], {}, Stage.CONTROLLER, '.kubevirt.io "u1" not found'),
-        (vm(), [], {"network": {"defaultNetworkInterface": "slirp"}}, Stage.VM_WEBHOOK, "slirp interface is"),
+        (vm(preference={}), [], {}, CreationStage.VM_WEBHOOK, "Either Name or InferFromVolume"),
+        (vm(instancetype={"inferFromVolume": "v"}), [], {}, CreationStage.VM_WEBHOOK, "unable to find volume v"),
+        (CONFLICTING, [instancetype()], {}, CreationStage.VM_WEBHOOK, "sockets conflicts with selected instance type"),
+        (both(), [CRASHING], {}, CreationStage.VM_WEBHOOK, "KubeVirt would crash"),
+        (both(), [], {}, CreationStage.CONTROLLER, '.kubevirt.io "u1" not found'),
+        (vm(), [], {"network": {"defaultNetworkInterface": "slirp"}}, CreationStage.VM_WEBHOOK, "slirp interface is"),
     ],
     ids=["matcher", "inference", "conflict", "crash", "missing", "interface"],
 )
-def test_refusals_say_who_and_what(machine: Any, objects: Any, configuration: Any, stage: Stage, what: str) -> None:
+def test_refusals_say_who_and_what(
+    machine: Any, objects: Any, configuration: Any, stage: CreationStage, what: str
+) -> None:
     with pytest.raises(CreationDenied) as refused:
         made(machine, *objects, configuration=configuration)
     assert refused.value.stage is stage
@@ -168,19 +176,19 @@ def test_a_vmi_gets_defaults_and_nothing_else() -> None:
     }
     created = creation.from_vmi(given, uuids())
     assert (created.obj["spec"]["domain"]["cpu"]["sockets"], created.named) == (1, {})
-    assert created.origins["metadata.annotations[kubevirt.io/instancetype-name]"] is Origin.VM
-    assert created.origins[CPU] is Origin.KUBEVIRT
+    assert created.origins["metadata.annotations[kubevirt.io/instancetype-name]"] is FieldOrigin.VM
+    assert created.origins[CPU] is FieldOrigin.KUBEVIRT
     with pytest.raises(CreationDenied) as refused:
         creation.from_vmi({"spec": {}}, uuids(), ClusterConfig(network_interface="slirp"))
-    assert refused.value.stage is Stage.VMI_WEBHOOK
+    assert refused.value.stage is CreationStage.VMI_WEBHOOK
 
 
 def test_expansion_knows_its_origins() -> None:
     created = creation.expand_vm(both(), among([instancetype(), preference(preferredSubdomain="s")]))
     assert created.origins.keys() == dict(leaves(created.obj)).keys()
-    assert created.origins["spec.template.spec.domain.cpu.sockets"] is Origin.INSTANCETYPE
-    assert created.origins["spec.template.spec.subdomain"] is Origin.PREFERENCE
-    assert created.origins["spec.template.spec.networks[0].name"] is Origin.KUBEVIRT
+    assert created.origins["spec.template.spec.domain.cpu.sockets"] is FieldOrigin.INSTANCETYPE
+    assert created.origins["spec.template.spec.subdomain"] is FieldOrigin.PREFERENCE
+    assert created.origins["spec.template.spec.networks[0].name"] is FieldOrigin.KUBEVIRT
     assert creation.expand_vm(vm(), among([])).named == {}
 
 

@@ -12,7 +12,7 @@ from tests.vectors.cases import FILE, read
 from webhook import names
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.go_json.origins import Origin
+from webhook.kubevirt.go_json.origins import FieldOrigin
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Get, Rejection
 from webhook.kubevirt.vm.fidelity import Incomparable, differences, revisions
@@ -86,23 +86,23 @@ def test_what_was_captured_is_looked_up_and_what_was_not_is_incomparable() -> No
 @pytest.mark.parametrize(
     ("change", "path", "origin"),
     [
-        (lambda spec: spec["domain"]["cpu"].update(sockets=9), "spec.domain.cpu.sockets", Origin.INSTANCETYPE),
+        (lambda spec: spec["domain"]["cpu"].update(sockets=9), "spec.domain.cpu.sockets", FieldOrigin.INSTANCETYPE),
         (lambda spec: spec.update(hostname="other"), "spec.hostname", None),
-        (lambda spec: spec.pop("evictionStrategy"), "spec.evictionStrategy", Origin.KUBEVIRT),
+        (lambda spec: spec.pop("evictionStrategy"), "spec.evictionStrategy", FieldOrigin.KUBEVIRT),
         (lambda spec: spec.update(schedulerName="other"), "spec.schedulerName", None),
         (
             lambda spec: spec["domain"]["devices"]["disks"][0]["disk"].update(bus="sata"),
             "spec.domain.devices.disks[0].disk.bus",
-            Origin.PREFERENCE,
+            FieldOrigin.PREFERENCE,
         ),
         (
             lambda spec: spec["volumes"][0]["containerDisk"].update(image="SECRET"),
             "spec.volumes[0].containerDisk.image",
-            Origin.VM,
+            FieldOrigin.VM,
         ),
     ],
 )
-def test_what_differs_is_named(change: Any, path: str, origin: Origin | None) -> None:
+def test_what_differs_is_named(change: Any, path: str, origin: FieldOrigin | None) -> None:
     found = started(running())
     change(found["spec"])
     assert differences(running(), found, among(CAPTURED), DEFAULTS) == {path: origin}

@@ -1,15 +1,12 @@
-"""The background scan: what it looks at, what it finds, and what it reports."""
+"""The background scan: its rounds, and what it finds."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from tests import builders
 from tests.admission.audit_schema import valid
 from tests.builders import changed, known, launcher_pod, vm, vmi
 from tests.cluster.fake_apiserver import FakeClock
@@ -21,204 +18,18 @@ from tests.server.conftest import working
 from tests.waiting import other_turns, until
 from webhook import names
 from webhook.admission.audit import DriftRecord
-from webhook.admission.decision import Decision, Denial, Reason
 from webhook.facts import NamespaceKey
 from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS
-from webhook.k8s.types.meta import Namespace, ObjectMeta, Unstructured
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
-from webhook.review.endpoints import BY_PATH, ENDPOINTS
-from webhook.server.background import drift
-from webhook.server.background.drift import MAX_RESULTS, NAME, DriftedObject, DriftScanner, Reports
+from webhook.server.background import drift, scanned_objects
+from webhook.server.background.drift import DriftScanner
+from webhook.server.background.policy_reports import NAME, Reports
 from webhook.settings.model import (
     DriftSettings,
     InstancetypeSettings,
-    MatchExpression,
-    MigrationSettings,
-    NamespaceSelector,
     Settings,
-    WebhookSettings,
 )
-
-PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
-VMS = BY_PATH["/mutate/instancetypes/virtualmachines/enforce"]
-VALIDATED = BY_PATH["/validate/instancetypes/virtualmachines/enforce"]
-SCHEDULING = names.policy_label(names.SCHEDULING)
-
-
-def whole(obj: Any) -> Unstructured:
-    return msgspec.convert(obj, Unstructured)
-
-
-def test_every_policy_of_pods_and_vms_at_create_is_asked_but_those_of_migrations_themselves() -> None:
-    asked = {endpoint.path for kind in drift.SCANNED_KINDS for endpoint in kind.endpoints}
-    others = {e.path for e in ENDPOINTS if e.stage == "enforce" and e.path not in asked}
-    assert all("/pods/" in path or "/virtualmachine" in path for path in asked)
-    assert {path.split("/")[3] for path in others} <= {"virtualmachineinstancemigrations", "pods"}
-    assert "/mutate/migration/pods/enforce" in asked
-
-
-def enforces(labels: dict[str, str] | None, made: Settings, **meta: Any) -> bool:
-    namespace = Namespace(ObjectMeta(labels=labels, **{"name": "demo"} | meta))
-    return names.SCHEDULING in drift.enforced_policies(namespace, made)
-
-
-@pytest.mark.parametrize(
-    ("label", "wide", "enforced"),
-    [("enforce", False, True), ("warn", True, False), ("off", True, False), (None, True, True), (None, False, False)],
-)
-def test_only_what_enforces_counts(label: str | None, wide: bool, enforced: bool) -> None:
-    made = settings(scheduling=builders.scheduling(cluster_wide=wide))
-    assert enforces({SCHEDULING: label} if label else None, made) == enforced
-
-
-@pytest.mark.parametrize("meta", [{"name": "kube-system"}, {"deletion_timestamp": "2026-11-21T15:00:00Z"}])
-def test_excluded_and_dying_namespaces_don_t(meta: dict[str, str]) -> None:
-    assert not enforces({SCHEDULING: "enforce"}, settings(), **meta)
-
-
-@pytest.mark.parametrize(("labels", "counts"), [({"t": "a"}, True), ({"t": "b"}, False), ({"t": "a", "x": ""}, False)])
-def test_nor_do_those_that_the_api_server_never_asks_about(labels: dict[str, str], counts: bool) -> None:
-    expressions = (
-        MatchExpression(key="t", operator="In", values=("a",)),
-        MatchExpression(key="x", operator="DoesNotExist"),
-    )
-    made = settings(webhooks=WebhookSettings(namespace_selector=NamespaceSelector(match_expressions=expressions)))
-    assert enforces({SCHEDULING: "enforce", **labels}, made) == counts
-
-
-def test_nothing_is_listed_for_what_is_switched_off() -> None:
-    off = settings(
-        scheduling=builders.scheduling(virtual_machines=False),
-        instancetypes=InstancetypeSettings(virtual_machines=False, virtual_machine_instances=False),
-    )
-    policies: Any = [names.SCHEDULING, names.INSTANCETYPES]
-    assert [kind.resource.plural for kind in drift.scanned_kinds(policies, off)] == ["pods"]
-    everything = ["pods", "virtualmachines", "virtualmachineinstances"]
-    assert [kind.resource.plural for kind in drift.scanned_kinds(policies, settings())] == everything
-    (pods,) = drift.scanned_kinds(["migration"], settings(migration=MigrationSettings()))
-    assert [endpoint.policy for endpoint in pods.endpoints] == ["migration"]
-
-
-@pytest.mark.parametrize(
-    ("obj", "endpoint", "evaluated"),
-    [
-        (stored(launcher_pod()), PODS, True),
-        (stored(launcher_pod()) | {"status": {"phase": "Running"}}, PODS, True),
-        (stored(launcher_pod()) | {"status": {"phase": "Succeeded"}}, PODS, False),
-        (stored(launcher_pod()) | {"status": {"phase": "Failed"}}, PODS, False),
-        (stored(launcher_pod(), deletionTimestamp="2026-11-21T15:00:00Z"), PODS, False),
-        (stored(launcher_pod(), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}), PODS, False),
-        (stored(vm(), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}), VMS, True),
-        (stored(vm(), annotations={names.INJECTED_PREFERENCE_ANNOTATION: "x"}), VMS, False),
-        (stored(vm(instancetype={"name": "u1"})), VALIDATED, True),
-        (stored(vm(instancetype={"name": "u1", "revisionName": "r"})), VALIDATED, False),
-        (stored(vm()) | {"status": {"preferenceRef": {"name": "p"}}}, VALIDATED, False),
-        (stored(vm()) | {"status": {"preferenceRef": {"name": "p"}}}, VMS, True),
-    ],
-)
-def test_what_can_be_evaluated(obj: Any, endpoint: Any, evaluated: bool) -> None:
-    assert drift.is_evaluated(endpoint, whole(obj)) == evaluated
-
-
-def test_the_review_is_that_of_a_creation() -> None:
-    obj = stored(launcher_pod(nodeName="node-a")) | {"status": {"phase": "Running"}}
-    body = drift.review(PODS, whole(obj), "controller")
-    request = json.loads(body)["request"]
-    assert (request["operation"], request["userInfo"]["username"]) == ("CREATE", "controller")
-    assert request["object"]["status"] == {}
-    assert "nodeName" not in request["object"]["spec"]
-    assert request["object"]["spec"]["schedulerName"] == "default-scheduler"
-    assert PODS.codec.decode(body).malformed is None
-
-
-WHY = Decision((Reason("scheduler-injected", "the VMI chose no scheduler"),))
-FOUND = DriftedObject(PODS, ObjectMeta(namespace="demo", name="pod-1", uid="u1"), WHY)
-
-
-def report_of(*drifted: DriftedObject, namespace: str = "demo") -> Any:
-    report = drift.empty_report(namespace)
-    for finding in drifted:
-        drift.add_result(report, finding)
-    return json.loads(msgspec.json.encode(report))
-
-
-REPORTED = {"demo": report_of(FOUND)}
-COLLECTION = POLICY_REPORTS.path()
-DEMO = POLICY_REPORTS.path("demo", NAME)
-
-
-def test_a_report() -> None:
-    denied = Decision((Reason("no", "it can't be"),), denial=Denial(422, "x"))
-    second = DriftedObject(PODS, ObjectMeta(namespace="demo", name="pod-2", uid="u2"), denied)
-    made = report_of(FOUND, second)
-
-    labels = {"app.kubernetes.io/managed-by": "kubevirt-webhook"}
-    assert made["metadata"] == {"name": NAME, "namespace": "demo", "labels": labels}
-    assert made["summary"]["fail"] == 2
-    first, other = made["results"]
-    assert first == {
-        "source": "kubevirt-webhook",
-        "policy": "kubevirt-webhook.github.io/scheduling",
-        "rule": "scheduler-injected",
-        "category": "scheduling",
-        "result": "fail",
-        "severity": "medium",
-        "message": "created now, enforce would change it: the VMI chose no scheduler",
-        "resources": [{"apiVersion": "v1", "kind": "Pod", "namespace": "demo", "name": "pod-1", "uid": "u1"}],
-    }
-    assert other["message"] == "created now, enforce would deny it: it can't be"
-
-    bounded = report_of(*[FOUND] * (MAX_RESULTS + 1))
-    assert (len(bounded["results"]), bounded["summary"]["fail"]) == (MAX_RESULTS, MAX_RESULTS + 1)
-    assert len(json.dumps(bounded)) < 1_000_000
-
-
-async def test_they_come_and_go(api: ServedApi) -> None:
-    server, reports = api[0], Reports(api[1])
-    # In a cluster that does not have the kind, nothing is written.
-    await reports.write(REPORTED)
-    assert [asked.verb for asked in server.asked] == ["get"]
-    server.serve(POLICY_REPORTS)
-    await reports.write(REPORTED)
-    (held,) = server.held(POLICY_REPORTS).values()
-    assert (held["summary"]["fail"], server.asked[-1].query["fieldManager"]) == (1, NAME)
-    await reports.write({"other": report_of(FOUND, namespace="other")})
-    assert set(server.held(POLICY_REPORTS)) == {("other", NAME)}
-    await reports.write({})
-    assert server.held(POLICY_REPORTS) == {}
-
-
-async def test_reports_of_others_are_left_alone(api: ServedApi, caplog: pytest.LogCaptureFixture) -> None:
-    server, reports = api[0], Reports(api[1])
-    server.put(POLICY_REPORTS, NAME, "demo")
-    labels = {"app.kubernetes.io/managed-by": "kubevirt-webhook"}
-    server.put(POLICY_REPORTS, "mine", "demo", metadata={"labels": labels})
-    server.fail(DEMO, 409, verb="patch")
-    await reports.write(REPORTED)
-    await reports.write({})
-    assert set(server.held(POLICY_REPORTS)) == {("demo", NAME), ("demo", "mine")}
-    assert "another program" in caplog.messages[0]
-
-
-@pytest.mark.parametrize(
-    ("path", "verb", "right"), [(COLLECTION, "get", "list"), (DEMO, "patch", "patch"), (DEMO, "delete", "delete")]
-)
-async def test_a_missing_right_is_said_once(
-    api: ServedApi, caplog: pytest.LogCaptureFixture, path: str, verb: str, right: str
-) -> None:
-    server, reports = api[0], Reports(api[1])
-    server.serve(POLICY_REPORTS)
-    if verb == "delete":
-        await reports.write(REPORTED)
-    server.fail(path, 403, verb=verb, times=2)
-    for _ in range(2):
-        await reports.write({} if verb == "delete" else REPORTED)
-    (said,) = caplog.messages
-    assert f"grant {right} on policyreports.wgpolicyk8s.io" in said
-    await api[1].close()
-    await reports.write(REPORTED)
-    assert "closed" in caplog.messages[1]
-
 
 DRIFTED_PODS = ("scheduling", "pods")
 DRIFTED_VMS = ("scheduling", "virtualmachines")
@@ -272,7 +83,7 @@ async def test_of_many_objects_one_at_a_time_is_in_memory_and_reviews_get_their_
     case: ScannerCase, monkeypatch: pytest.MonkeyPatch, reports: bool
 ) -> None:
     """A tenant decides how many they are, and how large each is."""
-    review, held, made = drift.review, [0], []
+    review, held, made = scanned_objects.review, [0], []
 
     class Held(bytes):
         def __init__(self, *_: object) -> None:

@@ -1,7 +1,4 @@
-"""The certificate of a running server: which there is at the start, and how it follows its files.
-
-Below are the adapters to the API server; the patches themselves are proved on a real one in tests/e2e.
-"""
+"""The certificate of a running server: which there is at the start, how it follows its files, and a rotation."""
 
 from __future__ import annotations
 
@@ -9,34 +6,30 @@ import asyncio
 import contextlib
 import ssl
 import threading
-from base64 import b64decode, b64encode
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from aiohttp import web
 
 from certs.authority import Authority
 from certs.pem import Pair
-from certs.rotation import CA_CRT, CA_KEY, NotNow, Rotation, WebhookConfiguration
+from certs.rotation import CA_CRT, NotNow, Rotation, WebhookConfiguration
 from certs.source import self_signed
 from tests import builders
 from tests.builders import changed
 from tests.certs.memory import TERMS, CertsClock, KeptObject
 from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
-from tests.install.memory import InstallMemory
+from tests.server.runtime.ca_memory import MUTATING, SECRET, installed, manifests
 from tests.waiting import until
-from webhook import names
 from webhook.errors import InputError
-from webhook.install.registration import configurations
-from webhook.server.guard import Limits
-from webhook.server.listener import Listener, serving
 from webhook.server.runtime import certificates as module
-from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificates, host_of, make_plan, probe
+from webhook.server.runtime.ca_bundles import CaBundles
+from webhook.server.runtime.ca_secret import ROTATE_ANNOTATION, CaSecret
+from webhook.server.runtime.certificates import Certificates, host_of, make_plan
+from webhook.server.runtime.object_client import FIELD_MANAGER
 from webhook.server.runtime.options import Options
 from webhook.server.tls import ReloadableTLSContext, context
 from webhook.settings.model import Settings
@@ -233,31 +226,6 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
     bundles.write.assert_not_called()
 
 
-HOST = "kubevirt-webhook.kubevirt-webhook.svc"
-
-
-async def test_every_configuration_is_evaluated_by_its_own_bundles(golden: Golden) -> None:
-    life = (datetime.now(UTC), timedelta(days=1))
-    pair, other = Authority.new([HOST], *life).issue([HOST], *life), Authority.new([HOST], *life).pem
-    bundles: dict[str, Any] = {
-        "good": {"a": pair.authority, "b": other + pair.authority},
-        "pinned": {"a": pair.certificate},
-        "old": {"a": pair.authority, "b": other},
-        "bare": {"a": b""},
-        "broken": {"a": b"\xff"},
-        "gone": None,
-        "empty": {},
-    }
-    context = ReloadableTLSContext(pair.certificate, pair.key).listener
-    # As it listens in a pod: the probe has to find a way in.
-    async with serving(Listener(web.Application(), Limits()), "0.0.0.0:0", context, "--listen", 0.0) as address:
-        found = await probe(address, HOST, bundles)
-
-    assert found.matches == {name: name in ("good", "pinned", "empty") for name in bundles}
-    golden("\n".join(each.partition(" (")[0] for each in found.why))
-    assert (await probe("127.0.0.1:1", HOST, {"one": {"a": pair.certificate}})).matches == {"one": False}
-
-
 def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
     whole = settings(tmp_path)
     assert host_of(None, whole) == f"{whole.webhooks.service.name}.{whole.webhooks.service.namespace}.svc"
@@ -285,65 +253,6 @@ def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None
     assert (tls.client_ca_file, tls.client_names) == ("ca", ("a",))
 
 
-MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kubevirt-webhook"
-SECRETS = "/api/v1/namespaces/ns/secrets"
-SECRET = f"{SECRETS}/ca"
-FIRST = "MutatingWebhookConfiguration/kubevirt-webhook"
-
-
-class ApiOfBundles(InstallMemory):
-    """Objects whose resourceVersions must match, and all that was asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[tuple[str, str, Mapping[str, str], Any, str]] = []
-
-    def _answer(
-        self, method: str, path: str, query: Mapping[str, str], body: Any, content_type: str
-    ) -> tuple[int, dict[str, Any]]:
-        self.asked.append((method, path, query, body, content_type))
-        found = self.objects.get(path)
-        if content_type == "application/apply-patch+yaml":
-            if found:
-                assert body["metadata"]["resourceVersion"] == "1", "of no object in etcd"
-                return 409, {}
-            self.put(path, body)
-            return 201, {}
-        if method != "PATCH" or not found:
-            return super()._answer(method, path, query, body, content_type)
-        if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
-            return 409, {}
-        self.put(path, self._patched(found, body))
-        return 200, {}
-
-    @staticmethod
-    def _patched(found: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-        if "webhooks" in body:
-            by_name = {entry["name"]: entry for entry in found["webhooks"]}
-            for entry in body["webhooks"]:
-                by_name[entry["name"]]["clientConfig"] |= entry["clientConfig"]
-            return found
-        data = {**(found.get("data") or {}), **body["data"]}
-        annotations = {**(found["metadata"].get("annotations") or {}), **body["metadata"].get("annotations", {})}
-        return {
-            **found,
-            "metadata": {**found["metadata"], "annotations": {k: v for k, v in annotations.items() if v is not None}},
-            "data": {key: value for key, value in data.items() if value is not None},
-        }
-
-
-def manifests() -> list[dict[str, Any]]:
-    return configurations(builders.settings())
-
-
-def installed() -> ApiOfBundles:
-    api = ApiOfBundles()
-    for manifest in manifests():
-        plural = f"{manifest['kind'].lower()}s"
-        api.put(f"/apis/admissionregistration.k8s.io/v1/{plural}/{manifest['metadata']['name']}", manifest)
-    return api
-
-
 async def test_a_rotation_through_the_api_server() -> None:
     api = installed()
     clock, served = CertsClock(), list[Pair]()
@@ -356,7 +265,7 @@ async def test_a_rotation_through_the_api_server() -> None:
     entries = [entry for each in api.objects.values() for entry in each.get("webhooks", ())]
     assert {entry["clientConfig"]["caBundle"] for entry in entries} == {first}
 
-    annotations = {module.ROTATE_ANNOTATION: "", "theirs": "stays"}
+    annotations = {ROTATE_ANNOTATION: "", "theirs": "stays"}
     held = api.objects[SECRET]
     api.put(SECRET, {**held, "metadata": {**held["metadata"], "annotations": annotations}})
     for _ in range(10):
@@ -367,92 +276,4 @@ async def test_a_rotation_through_the_api_server() -> None:
     assert api.objects[SECRET]["metadata"]["annotations"] == {"theirs": "stays"}
     assert "next.crt" not in api.objects[SECRET]["data"]
     writes = [(path, query, kind) for method, path, query, _, kind in api.asked if method == "PATCH"]
-    assert (MUTATING, {"fieldManager": module.FIELD_MANAGER}, "application/strategic-merge-patch+json") in writes
-
-
-async def test_a_patch_holds_nothing_but_bundles_over_a_version() -> None:
-    api = installed()
-    bundles = CaBundles(api, manifests())
-    found = (await bundles.read())[FIRST]
-    assert found
-    (entry, *_) = found.bundles
-    assert await bundles.write(FIRST, found.version, {entry: b"PEM"})
-    assert api.asked[-1][3] == {
-        "metadata": {"resourceVersion": "1"},
-        "webhooks": [{"name": entry, "clientConfig": {"caBundle": b64encode(b"PEM").decode()}}],
-    }
-    assert not await bundles.write(FIRST, found.version, {entry: b"other"}), "the version has moved on"
-    again = (await bundles.read())[FIRST]
-    assert again and again.bundles[entry] == b"PEM"
-    del api.objects[MUTATING]
-    assert (await bundles.read())[FIRST] is None
-    assert not await bundles.write(FIRST, "2", {entry: b"x"})
-
-
-async def test_entries_of_others_in_our_configuration_are_left_alone() -> None:
-    api = installed()
-    webhooks = api.objects[MUTATING]["webhooks"]
-    webhooks.append({"name": "theirs.example.com", "clientConfig": {"url": "https://x"}})
-    webhooks.append({"name": f"not{names.DOMAIN}", "clientConfig": {"url": "https://x"}})
-    webhooks[0]["clientConfig"]["caBundle"] = "bm9uZQ==!"
-    found = (await CaBundles(api, manifests()).read())[FIRST]
-    assert found and set(found.bundles) == {entry["name"] for entry in manifests()[0]["webhooks"]}
-    assert found.bundles[webhooks[0]["name"]] == b""
-
-
-async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -> None:
-    api = ApiOfBundles()
-    secret = CaSecret(api, "ns", "ca")
-    assert await secret.read() is None
-    assert not await secret.replace({}, "1", answered=False)
-    assert await secret.create({CA_CRT: b"1", CA_KEY: b"k"})
-    assert not await secret.create({CA_CRT: b"2"})
-    found = await secret.read()
-    assert found and (found.data, found.is_rotation_requested) == ({CA_CRT: b"1", CA_KEY: b"k"}, False)
-    api.objects[SECRET]["data"] |= {"theirs": "eA==", CA_CRT: "x"}
-
-    assert await secret.replace({CA_CRT: b"3"}, found.version, answered=True)
-    assert not await secret.replace({CA_CRT: b"4"}, found.version, answered=True)
-    assert {key: b64decode(text) for key, text in api.objects[SECRET]["data"].items()} == {CA_CRT: b"3", "theirs": b"x"}
-    again = await secret.read()
-    assert again and again.data == {CA_CRT: b"3"}
-
-
-async def test_refusals_say_what_to_grant() -> None:
-    api = installed()
-    secret, bundles = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
-    api.answers = dict.fromkeys((("GET", ""), ("PATCH", "")), (403, {"reason": "Forbidden"}))
-    for work, said in (
-        (secret.read(), "Secret ns/ca: .* grant get on secrets"),
-        (secret.create({}), "grant create on secrets in namespace ns"),
-        (secret.replace({}, "1", answered=False), "grant patch on secrets in namespace ns"),
-        (bundles.read(), f"{FIRST}: .* grant get on mutatingwebhookconfigurations.admissionregistration.k8s.io"),
-        (bundles.write(FIRST, "1", {}), "grant patch on mutatingwebhookconfigurations"),
-    ):
-        with pytest.raises(NotNow, match=said):
-            await work
-    api.answers = {("PATCH", ""): (404, {})}
-    with pytest.raises(NotNow, match="answered 404"):
-        await secret.create({})
-    api.answers = {("GET", ""): None}
-    with pytest.raises(NotNow, match="Secret ns/ca: no answer"):
-        await secret.read()
-
-
-@pytest.mark.parametrize("body", [b"{}", b"<html>", b'{"metadata": {"a": ' + b"[" * 100_000, b'"\xff"'])
-async def test_an_answer_that_cannot_be_decoded_is_a_failure_like_others(body: bytes) -> None:
-    """Of a proxy before the API server, for example; it is tried again, and counted."""
-
-    class Garbling(ApiOfBundles):
-        async def request(self, *_: Any, **__: Any) -> tuple[int, bytes]:
-            return 200, body
-
-    api = Garbling()
-    secret, bundles = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
-    with pytest.raises(NotNow, match=r"Secret ns/ca: .* Secret cannot be decoded"):
-        await secret.read()
-    rotation = Rotation(
-        secret, bundles, TERMS, list[Pair]().append, plan=make_plan, clock=CertsClock(), log=KeptObject()
-    )
-    await rotation.step()
-    assert rotation.failures == 1
+    assert (MUTATING, {"fieldManager": FIELD_MANAGER}, "application/strategic-merge-patch+json") in writes

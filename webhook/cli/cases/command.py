@@ -30,7 +30,9 @@ from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import Schemas
-from webhook.k8s.yaml_documents import MAX_BYTES, Document, join_mistakes, mistakes_of, read_file
+from webhook.k8s.bounded_input import read_file
+from webhook.k8s.documents import Document, join_mistakes, mistakes_of
+from webhook.k8s.yaml_documents import MAX_BYTES
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.settings.file import load, parse
 from webhook.settings.model import Settings

@@ -16,7 +16,7 @@ from webhook.cli.inputs import read_object
 from webhook.cli.review.result import WEIGHT, Result
 from webhook.cli.write import dump
 from webhook.errors import InputError, quote
-from webhook.k8s.yaml_documents import Document, format_path
+from webhook.k8s.documents import Document, format_path
 from webhook.names import DOMAIN
 
 API_VERSION: Final = f"{DOMAIN}/v1"

@@ -54,7 +54,7 @@ from webhook.cluster.together import AppliedTogether
 from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import DryRun, Schemas
-from webhook.k8s.yaml_documents import Document, mistakes_of
+from webhook.k8s.documents import Document, mistakes_of
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.settings.file import default_settings
 from webhook.settings.model import Settings

@@ -23,7 +23,7 @@ from webhook.facts import NamespaceKey
 from webhook.forecast import requests
 from webhook.forecast.matchers import Inferred, infer_matchers
 from webhook.forecast.validation import VIRT_API, DryRun, Finding, Schemas, is_of_kubevirt, merge_patch, schemas_of
-from webhook.k8s.yaml_documents import Document, format_path
+from webhook.k8s.documents import Document, format_path
 from webhook.kubevirt.releases.fields import VIRTUAL_MACHINE
 from webhook.kubevirt.releases.release import NEWEST
 from webhook.kubevirt.rules import rules_of

@@ -1,27 +1,18 @@
 """The layers of images, from memory at once or from registries in the background.
 
-No request waits for a registry: what is not in memory is unknown, and is fetched for the next time. Tenants choose what
-is fetched by the images of their pods, so the queue is bounded, for each namespace too, failures are remembered, and a
-digest is fetched once. What has been fetched is kept over restarts in a directory, each manifest in a file that is
-named after its digest.
+No request waits for a registry: what is not in memory is unknown, and is fetched for the next time. Failures are
+remembered.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import tempfile
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final
 
-import msgspec
 from cachetools import LRUCache
 
 from webhook.images import manifests
@@ -29,180 +20,9 @@ from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.addresses import in_thread
 from webhook.images.registry.client import RETRY_SECONDS, RegistryClient, RegistryError
 from webhook.images.registry.credentials import PullSecrets, RegistryCredentials, find_credentials
+from webhook.images.registry.fetch_queue import NO_SCOPE, FetchJob, FetchQueue, PullScope
+from webhook.images.registry.manifest_files import ManifestFiles
 from webhook.lru import SizedCache
-
-MAX_JOBS: Final = 2000
-MAX_JOBS_OF_A_NAMESPACE: Final = 100
-
-
-class PullScope(msgspec.Struct, frozen=True):
-    """On whose behalf an image is read: a namespace, and the names of a pod's pull secrets; for nodes, neither."""
-
-    namespace: str = ""
-    secrets: tuple[str, ...] = ()
-
-    @property
-    def credentials(self) -> PullScope:
-        """What distinguishes answers: without secrets all namespaces get the same."""
-        return self if self.secrets else NO_SCOPE
-
-
-NO_SCOPE: Final = PullScope()
-
-
-class FetchJob(msgspec.Struct, frozen=True):
-    """One fetch of an image, with the credentials of a scope (see `PullScope.credentials`)."""
-
-    reference: ImageReference
-    scope: PullScope
-
-
-class FetchQueue:
-    """Jobs that wait, each once; make it inside the running loop.
-
-    Attributes:
-        dropped: jobs that were not taken because there were too many.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: Final[OrderedDict[FetchJob, str]] = OrderedDict()
-        self._counts: Final[dict[str, int]] = {}
-        self._running: Final[set[str]] = set()
-        self._changed: Final = asyncio.Event()
-        self.dropped = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, job: FetchJob, namespace: str) -> None:
-        """Queue a job on behalf of a namespace, unless it waits already.
-
-        Without a namespace it is the nodes', whose images are bounded by what they can store.
-        """
-        if job in self._waiting:
-            return
-        count = self._counts.get(namespace, 0)
-        if len(self._waiting) >= MAX_JOBS or (namespace and count >= MAX_JOBS_OF_A_NAMESPACE):
-            self.dropped += 1
-            return
-        self._waiting[job] = namespace
-        self._counts[namespace] = count + 1
-        self._changed.set()
-
-    async def take(self) -> FetchJob:
-        """The next job; no other with the same digest, or the same tag, is given out before `done`."""
-        while True:
-            for job in self._waiting:
-                if _target(job) not in self._running:
-                    namespace = self._waiting.pop(job)
-                    self._counts[namespace] -= 1
-                    if not self._counts[namespace]:
-                        del self._counts[namespace]
-                    self._running.add(_target(job))
-                    return job
-            self._changed.clear()
-            await self._changed.wait()
-
-    def done(self, job: FetchJob) -> None:
-        """A job has ended."""
-        self._running.discard(_target(job))
-        self._changed.set()
-
-
-def _target(job: FetchJob) -> str:
-    return job.reference.digest or str(job.reference)
-
-
-# A file takes a block at least.
-_BLOCK_BYTES: Final = 4096
-
-logger = logging.getLogger(__name__)
-
-
-class ManifestFiles:
-    """A directory of manifests; its methods block, and may be called from several threads.
-
-    Args:
-        directory: an existing directory of the server's own.
-        limit: bytes of all files at most; the oldest make room.
-
-    Attributes:
-        size: bytes of all files.
-    """
-
-    def __init__(self, directory: Path, limit: int) -> None:
-        self._directory: Final = directory
-        self._limit: Final = limit
-        self._sizes: Final[OrderedDict[str, int]] = OrderedDict()
-        self.size = 0
-        self._is_broken = False
-        self._lock: Final = threading.Lock()
-        with contextlib.suppress(OSError):
-            self._scan()
-
-    def read(self, digest: str) -> bytes | None:
-        """A manifest; None where there is none, or where the file does not have this digest any more."""
-        with self._lock:
-            if digest not in self._sizes:
-                return None
-            try:
-                with self._path(digest).open("rb") as file:
-                    body = file.read(manifests.MAX_BYTES + 1)
-            except OSError:
-                body = b""
-            if manifests.digest_of(body) == digest:
-                return body
-            self._drop(digest)
-            return None
-
-    def write(self, digest: str, body: bytes) -> None:
-        """Keep a manifest; a directory that is full or cannot be written to is logged once, and does without it."""
-        size = _blocks(len(body))
-        with self._lock:
-            if digest in self._sizes or size > self._limit:
-                return
-            while self.size + size > self._limit:
-                self._drop(next(iter(self._sizes)))
-            try:
-                with tempfile.NamedTemporaryFile(dir=self._directory, prefix=".new-", delete=False) as file:
-                    file.write(body)
-                # Whole or not at all, whatever ends this process.
-                Path(file.name).replace(self._path(digest))
-            except OSError as error:
-                if not self._is_broken:
-                    logger.warning("manifests cannot be kept in %s: %s", self._directory, error.strerror)
-                self._is_broken = True
-                return
-            self._sizes[digest] = size
-            self.size += size
-
-    def _scan(self) -> None:
-        files = []
-        for entry in os.scandir(self._directory):
-            if entry.name.startswith(".new-"):
-                with contextlib.suppress(OSError):
-                    Path(entry.path).unlink()
-                continue
-            digest = entry.name.replace("-", ":", 1)
-            if manifests.is_digest(digest) and entry.is_file(follow_symlinks=False):
-                status = entry.stat(follow_symlinks=False)
-                files.append((status.st_mtime, digest, _blocks(status.st_size)))
-        for _, digest, size in sorted(files):
-            self._sizes[digest] = size
-            self.size += size
-
-    def _path(self, digest: str) -> Path:
-        return self._directory / digest.replace(":", "-")
-
-    def _drop(self, digest: str) -> None:
-        self.size -= self._sizes.pop(digest)
-        with contextlib.suppress(OSError):
-            self._path(digest).unlink(missing_ok=True)
-
-
-def _blocks(size: int) -> int:
-    return -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
-
 
 # Of all manifests in memory: 200 bytes each. What was used longest ago is read again, from its file if there are files.
 MAX_LAYERS: Final = 100_000
@@ -216,6 +36,8 @@ TAG_SECONDS: Final = 600.0
 # All of one fetch: requests, redirects and authentication.
 JOB_SECONDS: Final = 30.0
 _RESTART_SECONDS: Final = 5.0
+
+logger = logging.getLogger(__name__)
 
 
 class Images:

@@ -13,11 +13,11 @@ import msgspec
 
 from webhook import names
 from webhook.errors import quote
-from webhook.forecast.validation import check
+from webhook.forecast.validation import check_structure
 from webhook.install.schedulers import successors
 from webhook.install.schedulers.go_types import schemas
+from webhook.k8s.documents import Document, format_path
 from webhook.k8s.json_tree import member
-from webhook.k8s.yaml_documents import Document, format_path
 from webhook.placement.profiles import KIND, profiles_of
 
 IMAGE_LOCALITY: Final = "ImageLocality"
@@ -145,13 +145,13 @@ def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem
         yield Problem("stale-api-version", "error", ("apiVersion",), text, consequence, f"set it to {API_VERSION}")
         if version not in _EARLIER:
             return
-    mistakes = [*check(schemas()[KIND], configuration, ())]
+    mistakes = [*check_structure(schemas()[KIND], configuration, ())]
     for index, profile in profiles_of(configuration):
         for number, entry in enumerate(_as_list(profile.get("pluginConfig"))):
             # kube-scheduler looks at no arguments for which it has no kind.
             schema = schemas().get(f"{entry.get('name')}Args") if isinstance(entry, dict) else None
             if schema and entry.get("args") is not None:
-                mistakes += check(schema, entry["args"], ("profiles", index, "pluginConfig", number, "args"))
+                mistakes += check_structure(schema, entry["args"], ("profiles", index, "pluginConfig", number, "args"))
     consequence = "kube-scheduler does not start, since it decodes its configuration strictly"
     for each in mistakes:
         text, remedy = each.text, "correct or remove the field"

@@ -41,7 +41,7 @@ from webhook.text import pluralize
 
 Variant = Literal["spread", "pack", "load-aware", "load-aware-pack"]
 # A scheduler beside the cluster's own, one that OpenShift's Secondary Scheduler Operator runs, or the cluster's own.
-Place = Literal["second", "openshift", "cluster"]
+SchedulerPlace = Literal["second", "openshift", "cluster"]
 VARIANTS: Final[tuple[Variant, ...]] = get_args(Variant)
 # They run plugins that kube-scheduler itself lacks.
 LOAD_AWARE: Final[tuple[Variant, ...]] = ("load-aware", "load-aware-pack")
@@ -51,7 +51,7 @@ _HEAD: Final = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 """
 # What a configuration has beside its profiles.
-_PROCESS: Final[Mapping[Place, str]] = {
+_PROCESS: Final[Mapping[SchedulerPlace, str]] = {
     "second": """leaderElection:
   leaderElect: true
   resourceNamespace: kubevirt-scheduler
@@ -129,7 +129,7 @@ _UNUSED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
-def configuration(directory: Path, variant: Variant, place: Place = "second", prometheus: str = "") -> str:
+def configuration(directory: Path, variant: Variant, place: SchedulerPlace = "second", prometheus: str = "") -> str:
     """A shipped configuration, as YAML with comments.
 
     Raises:

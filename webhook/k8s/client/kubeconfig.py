@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import yaml
 
 from webhook.errors import InputError, quote
+from webhook.k8s.bounded_input import read_file
 from webhook.k8s.client.identity import Impersonation
 from webhook.k8s.client.proxies import PROXY_FIX, is_http_url
-from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, load_plain, read_file
+from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, load_plain
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from webhook.kubevirt.go_json.structs import copy_json
 
 
-class Origin(Enum):
+class FieldOrigin(Enum):
     """Who set a field; the value is the name that people read."""
 
     VM = "vm"
@@ -21,10 +21,10 @@ class Origin(Enum):
 
 
 # Called by the functions that change an object, right after a change.
-Note = Callable[[Origin], None]
+Note = Callable[[FieldOrigin], None]
 
 
-def ignore(origin: Origin) -> None:
+def ignore(origin: FieldOrigin) -> None:
     """The `Note` of a caller that does not need origins."""
 
 
@@ -64,11 +64,13 @@ class Origins:
 
     def __init__(self, watched: Any, source: Any = None) -> None:
         self._watched: Final = watched
-        self._states: Final[_States] = [(Origin.VM, copy_json(watched) if source is None else _common(watched, source))]
+        self._states: Final[_States] = [
+            (FieldOrigin.VM, copy_json(watched) if source is None else _common(watched, source))
+        ]
         self._earlier: tuple[Origins, str] | None = None
-        self.note(Origin.KUBEVIRT)
+        self.note(FieldOrigin.KUBEVIRT)
 
-    def note(self, origin: Origin) -> None:
+    def note(self, origin: FieldOrigin) -> None:
         """Everything that has changed since the last call came from this origin."""
         if self._watched != self._states[-1][1]:
             self._states.append((origin, copy_json(self._watched)))
@@ -77,7 +79,7 @@ class Origins:
         """What came from the VM came from wherever the VM had it, at a path that begins with ``prefix``."""
         self._earlier = earlier, prefix
 
-    def by_path(self, value: Any = None) -> dict[str, Origin]:
+    def by_path(self, value: Any = None) -> dict[str, FieldOrigin]:
         """The origin of every leaf, by its path, of the watched object.
 
         Of an object as it was written in the end, ``value``, the leaves that only Go's encoding made are KubeVirt's.
@@ -88,23 +90,23 @@ class Origins:
         earlier, prefix = self._earlier
         before = earlier.by_path()
         return {
-            path: before.get(f"{prefix}{path}", origin) if origin is Origin.VM else origin
+            path: before.get(f"{prefix}{path}", origin) if origin is FieldOrigin.VM else origin
             for path, origin in origins.items()
         }
 
 
 # What stood in one place, oldest first, and who put it there.
-_States = list[tuple[Origin, Any]]
+_States = list[tuple[FieldOrigin, Any]]
 _ABSENT: Final = object()
 
 
-def _leaves(value: Any, path: str, states: _States) -> Iterator[tuple[str, Origin]]:
+def _leaves(value: Any, path: str, states: _States) -> Iterator[tuple[str, FieldOrigin]]:
     """The origins of a value's leaves: of each the last who changed what stands there."""
     states = states[:1] + [later for before, later in pairwise(states) if before[1] != later[1]]
     if not isinstance(value, dict | list) or not value:
         origin, last = states[-1]
         made_by_encoding = last is _ABSENT or (isinstance(last, dict | list) and last)
-        yield path, Origin.KUBEVIRT if made_by_encoding else origin
+        yield path, FieldOrigin.KUBEVIRT if made_by_encoding else origin
         return
     keys = list(value) if isinstance(value, dict) else range(len(value))
     for key, (below, item) in zip(keys, children(value, path), strict=True):

@@ -18,7 +18,7 @@ from webhook.k8s import quantity
 from webhook.k8s.quantity import Computed
 from webhook.kubevirt import defaults
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.go_json.origins import Note, Origin, Origins, ignore
+from webhook.kubevirt.go_json.origins import FieldOrigin, Note, Origins, ignore
 from webhook.kubevirt.go_json.structs import Json, copy_json, copy_written, encode
 from webhook.kubevirt.instancetype import preferences
 from webhook.kubevirt.instancetype.find import MATCHERS
@@ -61,13 +61,13 @@ def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own funct
         for key, value in instancetype.get("annotations", {}).items():
             if annotations.setdefault(key, value) != value:
                 conflicts.append(f"annotations.{key}")
-        note(Origin.INSTANCETYPE)
+        note(FieldOrigin.INSTANCETYPE)
     if conflicts:
         of_vmi = f"VMI conflicts with instancetype spec in fields: [{', '.join(conflicts)}]"
         raise Conflicts(conflicts, of_vmi if base == VMI_BASE else "")
     if preference is not None:
         preferences.apply(preference, spec, annotations, rules)
-        note(Origin.PREFERENCE)
+        note(FieldOrigin.PREFERENCE)
 
 
 def copy_domain_and_annotations(vmi: Json) -> Json:
@@ -173,7 +173,7 @@ def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
 
 def explain_expansion(
     vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS, *, traced: bool = True
-) -> tuple[Json, dict[str, Origin]]:
+) -> tuple[Json, dict[str, FieldOrigin]]:
     """What `expand` returns, and the origin of each of its leaves by the leaf's path; none unless ``traced``.
 
     Raises:
@@ -211,7 +211,7 @@ def resolve_matchers(
     template = expanded["spec"]["template"]
     spec, annotations = template["spec"], template["metadata"].setdefault("annotations", {})
     defaults.disks(spec)
-    note(Origin.KUBEVIRT)
+    note(FieldOrigin.KUBEVIRT)
     defaults.network_interface(spec, configuration)
     note(configuration.origin("network_interface"))
     apply_instancetype(instancetype, preference, spec, annotations, TEMPLATE_BASE, note, configuration.rules)
@@ -219,5 +219,5 @@ def resolve_matchers(
     for matcher in MATCHERS:
         expanded["spec"].pop(matcher.field, None)
         expanded["status"].pop(matcher.reference, None)
-    note(Origin.KUBEVIRT)
+    note(FieldOrigin.KUBEVIRT)
     return expanded, origins

@@ -311,7 +311,7 @@ def _firmware(preferred: Json, domain: Json) -> None:
 _INSTANCETYPE: Final = "spec.instancetype"
 
 
-def check(instancetype: Json | None, preference: Json | None, spec: Json) -> None:
+def check_requirements(instancetype: Json | None, preference: Json | None, spec: Json) -> None:
     """Make sure that the requirements are met, in the order CPU, memory, architecture.
 
     The spec is the VM's template's, after both and KubeVirt's defaults were applied.

@@ -1,104 +1,19 @@
-"""ControllerRevisions, in which virt-controller captures instancetypes and preferences (KubeVirt, pkg/instancetype).
-
-No API server has served the API versions v1alpha1 and v1alpha2 since KubeVirt 1.0, but older revisions still hold their
-objects. Conversion to v1beta1 copies what has the same name, so that a shape with the fields of the older type is
-enough; it writes the zeros of the three fields of the CPU that v1beta1 has made pointers.
-"""
+"""ControllerRevisions, in which virt-controller captures instancetypes and preferences (KubeVirt, pkg/instancetype)."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
 
-import msgspec
-
 from webhook import names
-from webhook.errors import InputError
 from webhook.k8s import quantity
 from webhook.k8s.types.meta import ObjectMeta
-from webhook.kubevirt.go_json.structs import (
-    BOOL_ALWAYS,
-    FREE,
-    STRING,
-    STRING_ALWAYS,
-    Json,
-    Shape,
-    Struct,
-    Value,
-    copy_json,
-    decode,
-    encode,
-    is_known,
-    members,
-    replace_fields,
-)
-from webhook.kubevirt.rejection import Get, Rejection, get_required
+from webhook.kubevirt.go_json.structs import FREE, STRING, Json, Struct, Value, copy_json, decode, encode
+from webhook.kubevirt.instancetype.alpha_revisions import VERSIONS, read_spec_revision, shape_of
+from webhook.kubevirt.rejection import Rejection
 from webhook.kubevirt.releases.capabilities import READS_ALPHA_REVISIONS
 from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.kubevirt.types.core import METADATA
-
-VERSIONS: Final = ("instancetype.kubevirt.io/v1alpha1", "instancetype.kubevirt.io/v1alpha2")
-# What KubeVirt calls an object of which only the spec was kept.
-_NAMES: Final = {
-    "VirtualMachinePreference": "old-version-of-preference-object",
-    "VirtualMachineInstancetype": "old-version-of-instancetype-object",
-}
-_SPEC_REVISION: Final = frozenset({"apiVersion", "spec"})
-
-# How the types of the older versions differ from v1beta1's, by the path below ``spec``; None: they lack the field.
-_INSTANCETYPE: Final[Mapping[str, Shape | None]] = {
-    **members(None, "annotations nodeSelector schedulerName cpu.maxSockets memory.maxGuest memory.overcommitPercent"),
-    "cpu.model": STRING_ALWAYS,
-    **members(BOOL_ALWAYS, "cpu.dedicatedCPUPlacement cpu.isolateEmulatorThread"),
-}
-_PREFERENCE: Final[Mapping[str, Shape | None]] = {
-    **members(
-        None,
-        "annotations preferSpreadSocketToCoreRatio preferredSubdomain preferredTerminationGracePeriodSeconds "
-        "requirements cpu.preferredCPUFeatures cpu.spreadOptions devices.preferredInterfaceMasquerade "
-        "devices.preferredPanicDeviceModel firmware.preferredEfi",
-    ),
-    "cpu.preferredCPUTopology": STRING,
-}
-
-
-@lru_cache(maxsize=64)
-def shape_of(kind: str, version: str, rules: Rules) -> Struct:
-    """The type of an object of a kind of either scope in an older version, one of `VERSIONS`."""
-    is_preference = "Preference" in kind
-    changes = dict(_PREFERENCE if is_preference else _INSTANCETYPE)
-    if is_preference and version == VERSIONS[0]:
-        changes["volumes"] = None
-    current = rules.preference if is_preference else rules.instancetype
-    return replace_fields(current, {f"spec.{path}": change for path, change in changes.items()})
-
-
-def _read_spec_revision(data: Json, rules: Rules) -> Json | None:
-    """The whole object of which the oldest revisions hold the spec alone, of v1alpha1; None where this is not one.
-
-    KubeVirt tries a preference first, and takes neither if a member is unknown.
-    """
-    if not data.keys() <= _SPEC_REVISION or not isinstance(data.get("spec"), str):
-        return None
-    try:
-        written = base64.b64decode("".join(data["spec"].split()), validate=True)
-        spec: Any = msgspec.json.decode(written)
-    except (binascii.Error, ValueError, RecursionError):
-        return None
-    for kind, name in _NAMES.items():
-        shape = shape_of(kind, VERSIONS[0], rules)
-        whole = {"kind": kind, "metadata": {"name": name}, "spec": spec}
-        try:
-            if is_known(shape, whole):
-                return decode(shape, whole)
-        except InputError:
-            continue
-    return None
-
 
 PREFIX: Final = "instancetype.kubevirt.io/"
 API_VERSION: Final = "instancetype.kubevirt.io/v1beta1"
@@ -111,6 +26,12 @@ _DROPPED: Final = ("labels", "annotations", "finalizers", "ownerReferences", "ma
 _REVISION: Final = Struct(metadata=Value(METADATA), data=FREE)
 _TYPED: Final = Struct(apiVersion=STRING, kind=STRING)
 _KNOWN_VERSION: Final = re.compile(rf"{re.escape(PREFIX)}v[0-9]{{1,3}}((alpha|beta)[0-9]{{1,3}})?")
+KINDS: Final = frozenset(
+    f"VirtualMachine{scope}{name}" for scope in ("", "Cluster") for name in ("Instancetype", "Preference")
+)
+_CONTROLLERS: Final = frozenset(
+    {(names.KUBEVIRT_GROUP, "VirtualMachine"), (names.SNAPSHOT_GROUP, "VirtualMachineSnapshot")}
+)
 
 
 def owner_reference(vm: Json) -> Json:
@@ -193,7 +114,7 @@ def content(revision: Any, rules: Rules = NEWEST) -> Json | None:
         kind, version = data.get("kind"), data.get("apiVersion")
         if version in VERSIONS and isinstance(kind, str) and kind in rules.by_kind:
             return decode(shape_of(kind, version, rules), data, where, quoting=False)
-        if (older := _read_spec_revision(data, rules)) is not None:
+        if (older := read_spec_revision(data, rules)) is not None:
             return older
     typed = decode(_TYPED, data, where)
     kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
@@ -232,56 +153,6 @@ def _by_value(spec: Json) -> Json:
     for memory in (compared.get("memory", {}), compared.get("requirements", {}).get("memory", {})):
         memory.update({name: quantity.parse(memory[name]).nanos for name in ("guest", "maxGuest") if name in memory})
     return compared
-
-
-_KIND: Final = "ControllerRevision"
-
-
-class Store:
-    """What is there, and what a round makes of it.
-
-    Args:
-        get: an object by kind, namespace and name; None: there is none.
-
-    Attributes:
-        created: revisions that were not there before.
-        deleted: the names of those that no longer are, in the VM's namespace.
-    """
-
-    def __init__(self, get: Get) -> None:
-        self._lookup: Final = get
-        self.created: Final[list[Json]] = []
-        self.deleted: Final[list[str]] = []
-
-    def get(self, kind: str, namespace: str, name: str) -> Json | None:
-        """Any object, as after the round's changes so far."""
-        if kind == _KIND:
-            if name in self.deleted:
-                return None
-            for stored in self.created:
-                if stored["metadata"]["name"] == name:
-                    return stored
-        return self._lookup(kind, namespace, name)
-
-    def create(self, revision: Json) -> None:
-        """Add a revision; a `Rejection` where there is one of this name."""
-        metadata = revision["metadata"]
-        if self.get(_KIND, metadata["namespace"], metadata["name"]) is not None:
-            raise Rejection(f'controllerrevisions.apps "{metadata["name"]}" already exists')
-        self.created.append(revision)
-
-    def delete(self, namespace: str, name: str) -> None:
-        """Remove a revision; `NotFound` where there is none of this name."""
-        get_required(self.get, _KIND, namespace, name)
-        self.deleted.append(name)
-
-
-KINDS: Final = frozenset(
-    f"VirtualMachine{scope}{name}" for scope in ("", "Cluster") for name in ("Instancetype", "Preference")
-)
-_CONTROLLERS: Final = frozenset(
-    {(names.KUBEVIRT_GROUP, "VirtualMachine"), (names.SNAPSHOT_GROUP, "VirtualMachineSnapshot")}
-)
 
 
 def is_captured(meta: ObjectMeta, kind: object, api_version: object) -> bool:

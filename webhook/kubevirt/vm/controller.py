@@ -15,12 +15,12 @@ from uuid import UUID, uuid5
 
 from webhook.kubevirt import defaults
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.go_json.origins import Origin, Origins
+from webhook.kubevirt.go_json.origins import FieldOrigin, Origins
 from webhook.kubevirt.go_json.structs import Json, copy_json, encode
 from webhook.kubevirt.instancetype import preferences, revisions
 from webhook.kubevirt.instancetype.apply import apply_instancetype, resolve_matchers
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.revisions import Store
+from webhook.kubevirt.instancetype.revision_store import RevisionStore
 from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Conflicts, Crash, Get, NotFound, Rejection, get_required
 from webhook.kubevirt.releases.capabilities import STORES_MATCHERS_WITHOUT_KIND
 from webhook.kubevirt.rules import read_vm
@@ -108,7 +108,7 @@ class Round:
         self._origins = Origins(self._vm)
         if earlier is not None:
             self._origins.inherit(earlier)
-        self._store: Final = Store(get)
+        self._store: Final = RevisionStore(get)
         self._configuration: Final = configuration
 
     def sync(self) -> Json:
@@ -153,11 +153,11 @@ class Round:
         vmi = _copy_template(vm)
         spec, origins = vmi["spec"], Origins(vmi if traced else {})
         _complete(vmi, vm)
-        origins.note(Origin.KUBEVIRT)
+        origins.note(FieldOrigin.KUBEVIRT)
         preferences.autoattach(preference, spec)
-        origins.note(Origin.PREFERENCE)
+        origins.note(FieldOrigin.PREFERENCE)
         defaults.input_device(spec)
-        origins.note(Origin.KUBEVIRT)
+        origins.note(FieldOrigin.KUBEVIRT)
         defaults.network_interface(spec, configuration)
         origins.note(configuration.origin("network_interface"))
         instancetype = INSTANCETYPE_MATCHER.find_spec(vm, self._store.get, rules)
@@ -168,7 +168,7 @@ class Round:
                 with suppress(Rejection):
                     name = vm["spec"][matcher.field].get("name", "")
                     annotations[matcher.name_annotation(matcher.kind(vm))] = name
-        origins.note(Origin.KUBEVIRT)
+        origins.note(FieldOrigin.KUBEVIRT)
         apply_instancetype(instancetype, preference, spec, annotations, VMI_BASE, origins.note, rules)
         origins.inherit(self._origins, "spec.template.")
         return vmi, origins

@@ -14,7 +14,7 @@ from typing import Any, Final
 from webhook.k8s import quantity
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.go_json.origins import Origin, Origins
+from webhook.kubevirt.go_json.origins import FieldOrigin, Origins
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.apply import explain_expansion
 from webhook.kubevirt.instancetype.find import MATCHERS
@@ -24,7 +24,7 @@ from webhook.kubevirt.vm.controller import Round
 from webhook.kubevirt.webhooks import VmAdmission
 
 
-class Stage(Enum):
+class CreationStage(Enum):
     """The stage that denies the creation."""
 
     VM_WEBHOOK = "KubeVirt's webhook for VMs"
@@ -42,7 +42,7 @@ class CreationDenied(Rejection):
         causes: the single causes, where there are several or they have fields.
     """
 
-    def __init__(self, stage: Stage, what: str, causes: Sequence[Cause] = ()) -> None:
+    def __init__(self, stage: CreationStage, what: str, causes: Sequence[Cause] = ()) -> None:
         super().__init__(what)
         self.stage: Final = stage
         self.causes: Final = tuple(causes)
@@ -75,8 +75,8 @@ class Created:
     """
 
     obj: Json
-    origins: Mapping[str, Origin]
-    named: Mapping[Origin, Named]
+    origins: Mapping[str, FieldOrigin]
+    named: Mapping[FieldOrigin, Named]
 
 
 def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: ClusterConfig = DEFAULTS) -> Created:
@@ -97,12 +97,12 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
     if old is None:
         # The API server's first one, whatever an exported manifest says.
         decoded["metadata"]["generation"] = 1
-    with _denying(Stage.VM_WEBHOOK):
+    with _denying(CreationStage.VM_WEBHOOK):
         _check(webhooks.amend_vm(decoded, seen.get, new_uuid, configuration, old, origins.note))
         amended = encode(rules.vm, decoded)
         _check(webhooks.evaluate_vm(read_vm(amended, rules), seen.get, configuration))
     named = _find_named(read_vm(amended, rules), volumes, seen)
-    with _denying(Stage.CONTROLLER):
+    with _denying(CreationStage.CONTROLLER):
         whole = Round(amended, seen.get, configuration, origins)
         whole.sync()
         vmi, built_from = whole.build()
@@ -136,7 +136,7 @@ def require_memory(created: Created) -> Created:
     fields = (
         "'spec.domain.memory.guest', 'spec.domain.memory.hugepages.pageSize' or 'spec.domain.resources.requests.memory'"
     )
-    raise CreationDenied(Stage.VMI_WEBHOOK, f"no memory requested, at least one of {fields} must be set")
+    raise CreationDenied(CreationStage.VMI_WEBHOOK, f"no memory requested, at least one of {fields} must be set")
 
 
 def expand_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Created:
@@ -147,7 +147,7 @@ def expand_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Cre
         InputError: an object is malformed.
     """
     seen = _Seen(get)
-    with _denying(Stage.EXPANSION):
+    with _denying(CreationStage.EXPANSION):
         obj, origins = explain_expansion(vm, seen.get, configuration)
     return Created(obj, origins, _find_named(read_vm(vm, configuration.rules), {}, seen))
 
@@ -167,7 +167,7 @@ class _Seen:
 
 
 @contextmanager
-def _denying(stage: Stage) -> Iterator[None]:
+def _denying(stage: CreationStage) -> Iterator[None]:
     """Name the stage that denies the creation."""
     try:
         yield
@@ -180,10 +180,10 @@ def _denying(stage: Stage) -> Iterator[None]:
 
 def _check(answer: VmAdmission) -> None:
     if not answer.is_allowed:
-        raise CreationDenied(Stage.VM_WEBHOOK, answer.message, answer.causes)
+        raise CreationDenied(CreationStage.VM_WEBHOOK, answer.message, answer.causes)
 
 
-def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origin, Named]:
+def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[FieldOrigin, Named]:
     named = {}
     for matcher in MATCHERS:
         vm_matcher = vm["spec"].get(matcher.field)
@@ -197,14 +197,14 @@ def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origi
             kind = vm_matcher["kind"]
         # Where a revision counts, KubeVirt does not read the live object.
         live = (kind, name) in seen.existing
-        named[Origin(matcher.field)] = Named(kind, name, volumes.get(matcher.field, ""), "" if live else revision)
+        named[FieldOrigin(matcher.field)] = Named(kind, name, volumes.get(matcher.field, ""), "" if live else revision)
     return named
 
 
 def _store(
     vmi: Json, origins: Origins, configuration: ClusterConfig, new_uuid: Callable[[], str]
-) -> tuple[Json, dict[str, Origin]]:
-    with _denying(Stage.VMI_WEBHOOK):
+) -> tuple[Json, dict[str, FieldOrigin]]:
+    with _denying(CreationStage.VMI_WEBHOOK):
         webhooks.mutate_vmi(vmi, configuration, new_uuid, origins.note)
     # The VMI that virt-controller sends is read again by the webhook: what was computed loses its format there.
     shape = configuration.rules.vmi

@@ -14,7 +14,7 @@ from typing import Any, Final
 from webhook import names
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.go_json.origins import Origin, Origins, leaves
+from webhook.kubevirt.go_json.origins import FieldOrigin, Origins, leaves
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.find import MATCHERS
 from webhook.kubevirt.rejection import Get, Rejection
@@ -52,7 +52,7 @@ def revisions(vm: Any) -> list[str]:
     return named
 
 
-def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> dict[str, Origin | None]:
+def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> dict[str, FieldOrigin | None]:
     """Where a VMI differs from what its VM makes of it.
 
     Both are plain JSON. The VMI is read before the VM, so that a change between the two shows in the VM's generation.
@@ -77,7 +77,7 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> di
     return differing
 
 
-def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> dict[str, Origin | None]:
+def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> dict[str, FieldOrigin | None]:
     shape = configuration.rules.vmi
     read = decode(shape, vmi, "VirtualMachineInstance")
     decoded_vm = read_vm(vm, configuration.rules)
@@ -96,7 +96,7 @@ def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> dict[
     paths = expected_leaves.keys() | actual_leaves.keys()
     differing = sorted(path for path in paths if expected_leaves.get(path, _ABSENT) != actual_leaves.get(path, _ABSENT))
     origin_by_path = {path: by_path.get(path) if path in expected_leaves else None for path in differing}
-    return {path: origin for path, origin in origin_by_path.items() if origin is not Origin.CLUSTER}
+    return {path: origin for path, origin in origin_by_path.items() if origin is not FieldOrigin.CLUSTER}
 
 
 def _build(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> tuple[Json, Origins]:

@@ -72,7 +72,7 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     apply_instancetype(instancetype, preference, spec, annotations, VMI_BASE, rules=rules)
     if "requirements" in (preference or {}):
         try:
-            preferences.check(instancetype, preference, defaults.size_defaults(spec, configuration))
+            preferences.check_requirements(instancetype, preference, defaults.size_defaults(spec, configuration))
         except Cause as cause:
             raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE)) from None
     # Only the annotations and the spec can be others than before.

@@ -23,6 +23,7 @@ from webhook.admission.reasons import eviction as reasons
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.core import Eviction
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import vmi_owner
@@ -303,10 +304,8 @@ def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSet
 # VMIs that are read in one review, beside twice the larger cap.
 _READ_AT_LEAST: Final = 32
 
-Place = tuple[str, str]  # namespace, name of a VMI
 
-
-def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
+def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[NamespacedName, ...]:
     """The VMs of the unfinished migrations that say that they evacuate, the most believable first.
 
     First come those that only KubeVirt's controller can have made, of versions that write priorities. Then namespaces
@@ -325,7 +324,7 @@ def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
     return tuple(dict.fromkeys((namespace, name) for _, _, namespace, name in turns))
 
 
-async def count_evacuations(places: Sequence[Place], cap: int, facts: Facts) -> Mapping[str, int]:
+async def count_evacuations(places: Sequence[NamespacedName], cap: int, facts: Facts) -> Mapping[str, int]:
     """How many of these VMs are being evacuated, by namespace.
 
     A VMI that is gone or cannot be read is not counted: its owner may have made it unreadable. No more VMIs are read

@@ -1,43 +1,34 @@
 """The serving certificate, and the CAs of the API server's client certificate: kept fresh while `serve` runs.
 
-Managed certificates live in the CA's Secret, and in the caBundles of the webhook configurations. caBundles are written
-by a strategic merge patch over the resourceVersion that was read, entries by name. Not by server-side apply: its field
-manager would own the entries beside the one that installed them, and the API server would then reject the installer's
-apply of a manifest without one of them (the rest of the entry would be the caBundle alone).
+Managed certificates live in the CA's Secret (`ca_secret.py`), and in the caBundles of the webhook configurations
+(`ca_bundles.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import binascii
 import ssl
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
-
-import msgspec
 
 from certs import files
 from certs.authority import check_client_authorities
-from certs.handshake import verify_server_certificate
 from certs.pem import MAX_BYTES, POLL_SECONDS, CertificateError, Pair
-from certs.rotation import KEYS, Bundles, NotNow, Plan, Rotation, Situation, StoredSecret, Terms, WebhookConfiguration
+from certs.rotation import Bundles, NotNow, Plan, Rotation, Situation, Terms
 from certs.source import check_files, self_signed
 from certs.state import plan
-from webhook import names
-from webhook.errors import InputError, Unavailable
-from webhook.install.registration import API_VERSION, Manifest, RegistrationTarget, configurations
-from webhook.k8s.client.api import ApiConnectionError, Requests, decode, explain
+from webhook.errors import InputError
+from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.clock import REAL_TIME
-from webhook.k8s.resources import Resource
-from webhook.k8s.types.meta import Object
-from webhook.server.listener import split_address
 from webhook.server.ops import StateMetric
+from webhook.server.runtime.ca_bundles import CaBundles
+from webhook.server.runtime.ca_secret import CaSecret
 from webhook.server.runtime.options import Options
+from webhook.server.runtime.probe import ProbeResult, probe
 from webhook.server.runtime.tasks import connected, keep_until
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings, TlsSettings
@@ -279,223 +270,3 @@ def _context(client_ca: files.Followed | None, setting: str) -> ReloadableTLSCon
 async def make_plan(situation: Situation, now: datetime, later: datetime) -> Plan:
     """`certs.state.plan` in a thread: caBundles may be large."""
     return await asyncio.to_thread(plan, situation, now, later)
-
-
-FIELD_MANAGER: Final = "kubevirt-webhook-certificates"
-# On the Secret, with any value: make another CA now.
-ROTATE_ANNOTATION: Final = f"{names.DOMAIN}/rotate-ca"
-
-# etcd's revision before anything is written, so that no object has it.
-_NO_VERSION: Final = "1"
-_APPLY: Final = "application/apply-patch+yaml"
-_MERGE: Final = "application/merge-patch+json"
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
-_SECONDS: Final = 10.0
-_MANAGER: Final = {"fieldManager": FIELD_MANAGER}
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str
-    annotations: dict[str, str] | None = None
-
-
-class _ClientConfig(msgspec.Struct, rename="camel"):
-    ca_bundle: str = ""
-
-
-class _WebhookEntry(msgspec.Struct, rename="camel"):
-    name: str
-    client_config: _ClientConfig
-
-
-class _SecretOrConfiguration(msgspec.Struct):
-    """The content of a Secret, or of a webhook configuration."""
-
-    metadata: _Meta
-    data: dict[str, str] | None = None
-    webhooks: list[_WebhookEntry] | None = None
-
-
-class _ObjectClient(NamedTuple):
-    """One object in the API, read and written with the permissions for it alone."""
-
-    api: Requests
-    resource: Resource[Object]
-    namespace: str
-    name: str
-
-    async def call(
-        self,
-        verb: str,
-        expected: tuple[int, ...],
-        body: Any = None,
-        content_type: str = "application/json",
-        query: Mapping[str, str] | None = None,
-    ) -> tuple[int, bytes]:
-        """Status and body of the answer; without one, or where its status is not expected, it raises `NotNow`."""
-        path = self.resource.path(self.namespace, self.name)
-        method = "GET" if verb == "get" else "PATCH"
-        try:
-            status, answer = await self.api.request(method, path, query or {}, body, content_type, seconds=_SECONDS)
-        except ApiConnectionError as error:
-            raise NotNow(f"{self._where}: {error.why}") from None
-        if status not in expected:
-            raise NotNow(f"{self._where}: {explain(verb, self.resource, self.namespace, status, answer).why}")
-        return status, answer
-
-    async def read(self) -> _SecretOrConfiguration | None:
-        """Its newest state; None: it does not exist. An answer that cannot be decoded raises `NotNow`, too."""
-        status, body = await self.call("get", (200, 404))
-        if status != 200:
-            return None
-        content = decode(body, _SecretOrConfiguration, self.resource.kind)
-        if isinstance(content, Unavailable):
-            raise NotNow(f"{self._where}: {content.why}")
-        return content
-
-    @property
-    def _where(self) -> str:
-        return f"{self.resource.kind}{f' {self.namespace}' if self.namespace else ''}/{self.name}"
-
-
-class CaSecret:
-    """The Secret that holds the CA; `certs.rotation.SecretStore`.
-
-    It needs: get, patch and create on this one Secret. RBAC knows its name in server-side apply alone, not where an
-    object is posted to a collection.
-
-    Args:
-        api: the connection to the API server.
-        namespace: namespace of the Secret.
-        name: name of the Secret.
-    """
-
-    def __init__(self, api: Requests, namespace: str, name: str) -> None:
-        self._secret: Final = _ObjectClient(api, Resource("", "v1", "secrets", "Secret", True, Object), namespace, name)
-
-    async def read(self) -> StoredSecret | None:
-        """Its newest state; values that are no base64 count as empty."""
-        secret = await self._secret.read()
-        if secret is None:
-            return None
-        data = {key: _decode(text) for key, text in (secret.data or {}).items() if key in KEYS}
-        annotations = secret.metadata.annotations or {}
-        return StoredSecret(data, secret.metadata.resource_version, ROTATE_ANNOTATION in annotations)
-
-    async def create(self, data: Mapping[str, bytes]) -> bool:
-        """Create the Secret with values by key, not encoded; False: it exists already."""
-        metadata: Manifest = {
-            "name": self._secret.name,
-            "namespace": self._secret.namespace,
-            "labels": {"app.kubernetes.io/name": "kubevirt-webhook"},
-            # A Secret that exists has another version: the API server answers 409, and changes nothing.
-            "resourceVersion": _NO_VERSION,
-        }
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": _encode(data)}
-        status, _ = await self._secret.call("create", (201, 409), secret, _APPLY, _MANAGER)
-        return status == 201
-
-    async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
-        """Change the CA's keys, and remove those without a value; False: the Secret has another resourceVersion by now.
-
-        Its other content is kept; ``answered`` removes the annotation that requests another CA.
-        """
-        metadata: Manifest = {"resourceVersion": version}
-        if answered:
-            metadata["annotations"] = {ROTATE_ANNOTATION: None}
-        change = {"metadata": metadata, "data": {**dict.fromkeys(KEYS), **_encode(data)}}
-        status, _ = await self._secret.call("patch", (200, 404, 409), change, _MERGE)
-        return status == 200
-
-
-class CaBundles:
-    """The caBundles of the server's webhook configurations; `certs.rotation.Bundles`.
-
-    It needs: get and patch on these configurations. Entries that others added to them are left alone.
-
-    Args:
-        api: the connection to the API server.
-        manifests: the expected configurations, as `registration.configurations` makes them.
-    """
-
-    def __init__(self, api: Requests, manifests: Iterable[Manifest]) -> None:
-        self._clients: Final[dict[str, _ObjectClient]] = {}
-        group, _, version = API_VERSION.partition("/")
-        for manifest in manifests:
-            kind, name = manifest["kind"], manifest["metadata"]["name"]
-            resource = Resource(group, version, f"{kind.lower()}s", kind, False, Object)
-            self._clients[f"{kind}/{name}"] = _ObjectClient(api, resource, "", name)
-
-    async def read(self) -> Mapping[str, WebhookConfiguration | None]:
-        """Every configuration by ``KIND/NAME``; None: it does not exist."""
-        contents = {where: await client.read() for where, client in self._clients.items()}
-        return {where: _configuration(each) if each else None for where, each in contents.items()}
-
-    async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
-        """Change the caBundles of entries that exist; ``name`` is a ``KIND/NAME``."""
-        entries = [{"name": entry, "clientConfig": {"caBundle": pem}} for entry, pem in _encode(bundles).items()]
-        change = {"metadata": {"resourceVersion": version}, "webhooks": entries}
-        status, _ = await self._clients[name].call("patch", (200, 404, 409), change, _STRATEGIC, _MANAGER)
-        return status == 200
-
-
-def _configuration(content: _SecretOrConfiguration) -> WebhookConfiguration:
-    own = [entry for entry in content.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
-    bundles = {entry.name: _decode(entry.client_config.ca_bundle) for entry in own}
-    return WebhookConfiguration(content.metadata.resource_version, bundles)
-
-
-def _decode(text: str) -> bytes:
-    try:
-        # What is not base64 is left out otherwise, and something else than what was written is decoded.
-        return b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return b""
-
-
-def _encode(data: Mapping[str, bytes]) -> dict[str, str]:
-    return {key: b64encode(value).decode("ascii") for key, value in data.items()}
-
-
-_ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is listened on
-
-
-class ProbeResult(NamedTuple):
-    """By configuration, whether a client that trusts each of its caBundles accepts the server; why not, as clauses."""
-
-    matches: Mapping[str, bool]
-    why: tuple[str, ...]
-
-
-async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, bytes] | None]) -> ProbeResult:
-    """Dial the server's own listener, ``HOST:PORT``, once for every different caBundle.
-
-    ``host`` is the name by which the API server calls it; the caBundles (PEM) are by entry by configuration, None for a
-    configuration that does not exist.
-    """
-    matches, why = dict[str, bool](), list[str]()
-    evaluated: dict[bytes, str] = {}
-    for name, entries in bundles.items():
-        problems: dict[str, None] = {} if entries is not None else {"it does not exist": None}
-        for pem in (entries or {}).values():
-            if pem not in evaluated:
-                evaluated[pem] = await _rejection(address, host, pem)
-            if evaluated[pem]:
-                problems[evaluated[pem]] = None
-        matches[name] = not problems
-        why += [f"{name}: {each}" for each in problems]
-    return ProbeResult(matches, tuple(why))
-
-
-async def _rejection(address: str, host: str, pem: bytes) -> str:
-    """Why a client with this caBundle could not call the server; empty if it could."""
-    if not pem:
-        return "an entry has no caBundle"
-    where, port = split_address(address)
-    try:
-        await verify_server_certificate(_ANY.get(where, where), port, host, pem)
-    except ssl.SSLCertVerificationError as error:
-        return f"its caBundle does not verify the serving certificate ({error.verify_message})"
-    except (OSError, ValueError, TimeoutError) as error:
-        return f"the server's own listener cannot be called with its caBundle ({type(error).__name__})"
-    return ""

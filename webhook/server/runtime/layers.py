@@ -15,7 +15,8 @@ from certs.pem import MAX_BYTES
 from webhook.errors import InputError
 from webhook.images.registry.client import RegistryClient
 from webhook.images.registry.credentials import PullSecrets
-from webhook.images.registry.images import Images, ManifestFiles
+from webhook.images.registry.images import Images
+from webhook.images.registry.manifest_files import ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.answers import TrafficObserver

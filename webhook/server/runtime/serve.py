@@ -395,9 +395,10 @@ async def background(
     """
     if options.cluster_from:
         return Background()
-    from webhook.server.background.drift import DriftScanner, Reports
+    from webhook.server.background.drift import DriftScanner
     from webhook.server.background.events import EventWriter, restore_event
     from webhook.server.background.fidelity import FidelityCheck
+    from webhook.server.background.policy_reports import Reports
 
     def configuration() -> ClusterConfig | Unavailable | None:
         answer = cluster.peek(KubeVirtKey())

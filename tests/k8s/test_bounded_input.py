@@ -16,8 +16,9 @@ from tests.cli.runner import run
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import device, pipe
 from webhook.errors import InputError
+from webhook.k8s.bounded_input import decompress, read_file, read_limited
 from webhook.k8s.client.transport import connect
-from webhook.k8s.yaml_documents import decompress, read_documents, read_file, read_limited
+from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.file import load
 
 VM = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: shop}\nspec: {template: {}}\n"
