@@ -82,7 +82,8 @@ def plot(outcome: ChurnOutcome) -> str:
 
 
 def _panel(panel: Panel, top: float, end: float, outcome: ChurnOutcome) -> list[str]:
-    most = max([value for line in panel.lines for _, value in line.points], default=1.0)
+    # Staleness is infinite while a store is not proved to be of etcd's present: there the line ends.
+    most = max([value for line in panel.lines for _, value in line.points if math.isfinite(value)], default=1.0)
     step = _step(max(most, panel.limit or 0.0, 1.0), _TICKS)
     scale = step * math.ceil(max(most, panel.limit or 0.0) / step) or 1.0
 
@@ -107,7 +108,7 @@ def _panel(panel: Panel, top: float, end: float, outcome: ChurnOutcome) -> list[
         sign = "▼" if "CA" in what else "▽"
         parts.append(text(_x(at, end), top + 4, sign, size=9, anchor="middle", css="quiet"))
     for number, line in enumerate(panel.lines):
-        points = [(_x(at, end), y(value)) for at, value in line.points]
+        points = [(_x(at, end), y(value)) for at, value in line.points if math.isfinite(value)]
         parts.append(_stroke(points, _COLORS[number % len(_COLORS)], 1.4))
         if line.name:
             x = _WIDTH - _RIGHT - 150 * (len(panel.lines) - 1 - number)

@@ -162,6 +162,10 @@ def test_a_run_is_written_read_and_drawn_again(tmp_path: Path, capsys: pytest.Ca
     assert {"memory (RSS)", "file descriptors", "p99"} <= set(texts)
     assert texts.count("▼") == 4
 
+    # A store that is not proved to be of etcd's present is infinitely stale, and the others are still drawn.
+    lost = outcome(changed(staleness=lambda sample: math.inf if sample.at > 600 else sample.staleness))
+    assert "inf" not in plot(lost)
+
     # Without any sample it is a picture, too.
     ET.fromstring(plot(ChurnOutcome("now", "here", {"nodes": 1, "vms": 1}, 0.0)))
 

@@ -39,6 +39,12 @@ def test_run_strategies(spec: Any, denied: list[str]) -> None:
     assert fields("VirtualMachinePool", pool) == expected
 
 
+@pytest.mark.parametrize("template", [{}, {"spec": None}, {"spec": {}}])
+def test_a_pool_need_not_say_what_its_vms_are(template: Any) -> None:
+    pool = {"metadata": {}, "spec": {"selector": {}, "virtualMachineTemplate": template}}
+    assert fields("VirtualMachinePool", pool) == ["spec.virtualMachineTemplate.spec.running"]
+
+
 def test_what_is_being_deleted_stays_as_it_is() -> None:
     dying = vm()
     dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

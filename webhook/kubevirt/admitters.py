@@ -42,7 +42,8 @@ def causes_of(kind: str, obj: Json, rules: Rules) -> Sequence[Cause]:
         return _check_run_strategy(spec, "spec")
     if kind == POOL:
         template = spec["virtualMachineTemplate"]
-        of_vms = _check_run_strategy(template["spec"], "spec.virtualMachineTemplate.spec")
+        # Its schema needs none, and Go sees an empty one.
+        of_vms = _check_run_strategy(template.get("spec") or {}, "spec.virtualMachineTemplate.spec")
         return [*of_vms, *_check_selector(spec, template)]
     return _check_selector(spec, spec["template"]) if kind == REPLICA_SET else ()
 
