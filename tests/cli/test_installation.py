@@ -15,7 +15,7 @@ from tests.cli.runner import Refused, run
 from tests.golden_files import Golden
 from tests.install.memory import MANIFESTS, VMS, InstallMemory, Replicas, S, planned, vm
 from webhook import names
-from webhook.cli import installation
+from webhook.cli import installation, prompt
 from webhook.install import shortage
 from webhook.install.plan import path
 from webhook.install.registration import API_VERSION
@@ -290,8 +290,8 @@ def test_settings_with_mistakes_change_nothing(
 def refuse_on_terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The questions to a user who answers no."""
     asked: list[str] = []
-    monkeypatch.setattr(click, "confirm", asked.append)
-    monkeypatch.setattr(installation, "is_on_terminal", lambda: True)
+    monkeypatch.setattr(click, "confirm", lambda question, **_: asked.append(question))
+    monkeypatch.setattr(prompt, "is_on_terminal", lambda: True)
     return asked
 
 

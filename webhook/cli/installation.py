@@ -18,6 +18,7 @@ from webhook.cli import write
 from webhook.cli.data import directory
 from webhook.cli.inputs import connected
 from webhook.cli.options import config_option, image_option, kubeconfig_option, namespace_option
+from webhook.cli.prompt import confirm
 from webhook.cluster.reader import Reader
 from webhook.doctor.kubevirt import pools_of_defaults
 from webhook.errors import InputError, Unavailable
@@ -153,7 +154,7 @@ async def install(
             await _warn_if_unreachable(api, desired)
         if not changes:
             write.line("no changes")
-        elif not dry_run and _confirm(f"Apply {pluralize(len(changes), 'change')} to {visible(api.cluster)}?", yes=yes):
+        elif not dry_run and confirm(f"Apply {pluralize(len(changes), 'change')} to {visible(api.cluster)}?", yes=yes):
             await installer.install(desired, wait=wait)
             if wait:
                 await _warn_if_unreachable(api, desired)
@@ -246,16 +247,6 @@ def _show_change(change: PlannedChange, *, whole: bool) -> None:
         write.line(f"  {visible(line)}", color=_STYLES.get(line[0]))
 
 
-def _confirm(question: str, *, yes: bool) -> bool:
-    """Whether to go on: without a terminal, where no answer can come, always."""
-    return yes or not is_on_terminal() or click.confirm(question)
-
-
-def is_on_terminal() -> bool:
-    """Whether an answer can come."""
-    return sys.stdin.isatty()
-
-
 async def _desired_scheduler(
     api: Requests, installer: Installer, live: Scheduler | None, variant: Variant | None, image: str, prometheus: str
 ) -> Scheduler:
@@ -312,7 +303,7 @@ async def uninstall(
             await _warn_of_pools(api)
         if not objects:
             write.line("kubevirt-webhook is not installed")
-        elif not dry_run and _confirm(f"Delete {number} from {visible(api.cluster)}?", yes=yes):
+        elif not dry_run and confirm(f"Delete {number} from {visible(api.cluster)}?", yes=yes):
             await installer.uninstall(objects)
             write.line(_KEPT)
             write.line("uninstalled")
@@ -395,7 +386,7 @@ async def cleanup(
         vms, failed = pluralize(len(todo), "VM"), 0
         if not todo:
             write.line("no VM to clean")
-        elif not dry_run and _confirm(f"Change {vms} in {visible(api.cluster)}?", yes=yes):
+        elif not dry_run and confirm(f"Change {vms} in {visible(api.cluster)}?", yes=yes):
             problems = {task.title: await cleaning.clean(api, task) for task in todo}
             cleaned = [task for task in todo if not problems[task.title]]
             problems |= await cleaning.put_back(api, place, cleaned) if cleaned else {}
@@ -449,7 +440,7 @@ async def hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, 
             write.line(f"{one.title}: from {source} to {target}")
         if not transfers:
             write.line(f"{source} owns no field of the installation")
-        elif not dry_run and _confirm(f"Hand over {objects} in {visible(api.cluster)}?", yes=yes):
+        elif not dry_run and confirm(f"Hand over {objects} in {visible(api.cluster)}?", yes=yes):
             for one in transfers:
                 await ownership.transfer(api, one)
             write.line(f"handed over {objects}")

@@ -17,7 +17,8 @@ from tests.cli.bench.test_webhook_metrics import duration, metrics, opened
 from tests.cli.runner import Command, Ended, Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running, status
 from tests.golden_files import Golden
-from webhook.cli.bench import command, samples
+from webhook.cli import prompt
+from webhook.cli.bench import samples
 from webhook.cli.bench.report import BenchReport, NotMeasured, RequestFigures, WebhookFigures, lines
 from webhook.install.webhooks import CONFIGURATIONS
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, PODS, Resource
@@ -93,7 +94,7 @@ def test_it_says_first_what_it_will_do(bench: Command, golden: Golden) -> None:
 
 
 def test_on_a_terminal_it_asks(api: FakeApiServer, bench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "is_on_terminal", lambda: True)
+    monkeypatch.setattr(prompt, "is_on_terminal", lambda: True)
 
     assert bench(stdin="n\n").exit_code == 0
     assert posted(api) == []

@@ -18,8 +18,8 @@ from webhook.cli.bench.measure import METRICS_PATH, Limits, Target, measure, run
 from webhook.cli.bench.report import BenchReport, NotMeasured, lines
 from webhook.cli.console import print_report
 from webhook.cli.inputs import connected
-from webhook.cli.installation import is_on_terminal
 from webhook.cli.options import kubeconfig_option, namespace_option, output_option
+from webhook.cli.prompt import confirm
 from webhook.cluster.reader import Reader
 from webhook.errors import InputError, Unavailable
 from webhook.install.webhooks import CONFIGURATIONS
@@ -90,7 +90,7 @@ def bench(
             limits = Limits(number, rate, seconds)
             for line in plan(api.cluster, targets, limits, launcher_as):
                 write.line(line, err=output == "json")
-            if not yes and is_on_terminal() and not click.confirm("Send them?", err=output == "json"):
+            if not confirm("Send them?", yes=yes, err=output == "json"):
                 return None
             found = await measure(api, api.cluster, targets, limits)
             return msgspec.structs.replace(
