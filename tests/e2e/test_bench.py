@@ -6,6 +6,8 @@ import json
 
 from click.testing import Result
 
+from webhook.cli.bench.samples import BASELINES
+
 from .conftest import NewTenant
 from .support.access import Access
 from .support.foreign_webhook import Labeller
@@ -88,3 +90,8 @@ def test_a_user_who_may_read_no_metrics_gets_the_clients_figures(plane: Access, 
     whys = {each["kind"]: each["why"] for each in report["notMeasured"]}
     assert "grant create on virtualmachineinstances.kubevirt.io" in whys["VirtualMachineInstance"]
     assert stored(plane, tenant.namespace) == []
+
+
+def test_every_baseline_is_an_object_that_the_api_server_takes(plane: Access, tenant: Tenant) -> None:
+    for kind in BASELINES:
+        plane.admin.create(f"{kind.api_version}/{kind.plural}", kind.body(), tenant.namespace)

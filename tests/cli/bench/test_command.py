@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.cli.runner import Command, Ended, Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running, status
 from tests.golden_files import Golden
 from webhook.cli import prompt
-from webhook.cli.bench import samples
+from webhook.cli.bench import measure, samples
 from webhook.cli.bench.report import BenchReport, NotMeasured, RequestFigures, WebhookFigures, lines
 from webhook.install.webhooks import CONFIGURATIONS
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, PODS, Resource
@@ -231,6 +232,55 @@ def test_pods_can_be_those_of_kubevirts_controller(api: FakeApiServer, bench: Co
 
     users = {(asked.path, asked.headers.get("Impersonate-User")) for asked in api.asked if asked.method == "POST"}
     assert {path for path, user in users if user} == {POD_PATH}
+
+
+def test_a_namespace_is_no_baseline_of_itself(bench: Command, api: FakeApiServer, refused: Refused) -> None:
+    refused(bench("--baseline-namespace", "shop"))
+    assert posted(api) == []
+
+
+@pytest.mark.parametrize("body", ["[]", "null", '{"items": [null, {"status": {"phase": "Running"}}]}', "<html>"])
+def test_a_list_of_anything_is_no_vmi_that_runs(api: FakeApiServer, bench: Command, golden: Golden, body: str) -> None:
+    api.answer(UNSTRUCTURED_VMIS.path("shop"), lambda _: web.Response(text=body), times=1, verb="get")
+
+    found = report(bench("-o", "json"))
+
+    (migrations,) = found["notMeasured"]
+    assert migrations["kind"] == KINDS[-1]
+    golden(migrations["why"])
+
+
+def test_a_kind_whose_dry_runs_get_no_answer_ends_alone(api: FakeApiServer, bench: Command, golden: Golden) -> None:
+    answered = [web.json_response({}, status=201) for _ in range(2)]
+
+    def answer(request: web.Request) -> web.Response:
+        if answered:
+            return answered.pop()
+        assert request.transport
+        request.transport.close()
+        return web.Response()
+
+    api.answer(POD_PATH, answer, times=99)
+
+    found = report(bench("-o", "json"))
+
+    assert {each["kind"]: each["requests"] for each in found["requests"]} == {**dict.fromkeys(KINDS, 2), "Pod": 1}
+    (pods,) = found["notMeasured"]
+    assert (pods["kind"], pods["namespace"]) == ("Pod", "shop")
+    golden(pods["why"])
+
+
+def test_the_time_is_a_limit_before_the_dry_runs_that_count(
+    api: FakeApiServer, bench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(step=50)
+    monkeypatch.setattr(measure, "time", SimpleNamespace(monotonic=lambda: next(clock), perf_counter=lambda: 0.0))
+
+    result = bench("-o", "json")
+
+    # By the second look at the clock the minute has nearly passed.
+    assert (result.exit_code, report(result)["isCutShort"]) == (1, True)
+    assert [body["kind"] for body in posted(api)] == [KINDS[0]]
 
 
 def test_the_time_is_a_limit(api: FakeApiServer, tmp_path: Path) -> None:

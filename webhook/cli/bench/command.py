@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -23,7 +23,7 @@ from webhook.cli.prompt import confirm
 from webhook.cluster.reader import Reader
 from webhook.errors import InputError, Unavailable
 from webhook.install.webhooks import CONFIGURATIONS
-from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.k8s.client.api import ApiConnectionError, Requests, decode, explain
 from webhook.k8s.client.identity import Impersonation, Kubeconfig
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.resources import VMIS
@@ -78,6 +78,8 @@ def bench(
     """
     if not namespace:
         raise InputError("no namespace is given", "bench", "name one whose VMs are evaluated, with -n")
+    if namespace == baseline_namespace:
+        raise InputError("is the namespace that is measured", "--baseline-namespace", "name another one")
 
     async def run() -> BenchReport | None:
         async with AsyncExitStack() as ends:
@@ -126,12 +128,10 @@ async def _targets(
             for kind in (samples.POD, samples.VM, samples.VMI)
         ]
         vmi = await _running_vmi(api, where)
-        kind = samples.migration(vmi)
-        if vmi:
-            targets.append(Target(kind, where, api, is_baseline))
+        if isinstance(vmi, str):
+            targets.append(Target(samples.migration(vmi), where, api, is_baseline))
         else:
-            todo = "start a VM in it: KubeVirt takes only migrations of VMIs that run"
-            missing.append(NotMeasured(kind.kind, where, "no VMI is known to run in the namespace", todo))
+            missing.append(vmi)
     return targets, missing, called
 
 
@@ -150,19 +150,28 @@ async def _baseline(api: KubernetesTransport, namespace: str) -> tuple[samples.S
     return samples.baseline(entries, namespace, {key: str(value) for key, value in labels.items()})
 
 
-async def _running_vmi(api: KubernetesTransport, namespace: str) -> str:
+async def _running_vmi(api: KubernetesTransport, namespace: str) -> str | NotMeasured:
+    """The name of a VMI that runs, or why no migration can be measured."""
+    kind = samples.migration("").kind
     try:
         status, body = await api.get(VMIS.path(namespace), {"limit": f"{_LOOKED_AT}"})
-        return running_vmi(msgspec.json.decode(body)) if status == 200 else ""
     except ApiConnectionError as error:
         raise InputError(f"the API server does not answer: {error.why}") from error
-    except msgspec.DecodeError:
-        return ""
+    if status != 200:
+        return NotMeasured(kind, namespace, explain("list", VMIS, namespace, status, body).why)
+    listed = decode(body, Any, f"list of {VMIS.plural}")
+    if isinstance(listed, Unavailable):
+        return NotMeasured(kind, namespace, listed.why)
+    if vmi := running_vmi(listed):
+        return vmi
+    todo = "start a VM in it: KubeVirt takes only migrations of VMIs that run"
+    return NotMeasured(kind, namespace, "no VMI is known to run in the namespace", todo)
 
 
 def plan(cluster: str, targets: Sequence[Target], limits: Limits, launcher_as: str) -> list[str]:
     """What will be sent, and which permissions it takes."""
-    total = limits.number * len(targets)
+    # One of each opens a connection, and shows what cannot be measured.
+    total = (limits.number + 1) * len(targets)
     where = dict.fromkeys(target.namespace for target in targets)
     text = [
         f"cluster: {visible(cluster)}",
@@ -175,7 +184,9 @@ def plan(cluster: str, targets: Sequence[Target], limits: Limits, launcher_as: s
             for target in targets
             if target.namespace == namespace
         ]
-        text.append(f"  {limits.number} of each in namespace {visible(namespace)}: {', '.join(kinds)}")
+        text.append(
+            f"  {limits.number} of each, and a first one, in namespace {visible(namespace)}: {', '.join(kinds)}"
+        )
     resources = dict.fromkeys(target.kind.resource for target in targets)
     text += [
         "permissions:",

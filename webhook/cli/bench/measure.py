@@ -13,8 +13,8 @@ from webhook.cli.bench import webhook_metrics
 from webhook.cli.bench.report import BenchReport, NotMeasured, RequestFigures, WebhookFigures, figures
 from webhook.cli.bench.samples import SampleKind
 from webhook.cli.bench.webhook_metrics import WebhookMetrics
-from webhook.errors import InputError
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, explain
+from webhook.k8s.json_tree import member
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, decode_status
 
@@ -48,7 +48,7 @@ class Limits(NamedTuple):
     Attributes:
         number: of each target.
         rate: in a second, of all together.
-        seconds: after which nothing more is sent.
+        seconds: after which no more dry runs are sent.
     """
 
     number: int
@@ -69,7 +69,11 @@ class _Series:
     async def send(self) -> None:
         """Send one."""
         begun = time.perf_counter()
-        fault = await self._ask()
+        try:
+            fault = await self._ask()
+        except ApiConnectionError as error:
+            self.ended = self._unanswered(error)
+            return
         if fault is None:
             self.seconds.append(time.perf_counter() - begun)
             self._in_a_row = 0
@@ -81,7 +85,10 @@ class _Series:
 
     async def probe(self) -> None:
         """Send one that does not count: it opens the connection, and shows what cannot be measured."""
-        self.ended = await self._ask()
+        try:
+            self.ended = await self._ask()
+        except ApiConnectionError as error:
+            self.ended = self._unanswered(error)
 
     @property
     def figures(self) -> RequestFigures:
@@ -92,12 +99,12 @@ class _Series:
     async def _ask(self) -> NotMeasured | None:
         """Why the API server does not allow one; None if it does."""
         kind, namespace = self.target.kind, self.target.namespace
-        path = kind.path(namespace)
-        try:
-            status, body = await self.target.api.request("POST", path, _DRY_RUN, kind.body())
-        except ApiConnectionError as error:
-            raise InputError(f"the API server does not answer: {error.why}", path) from error
+        status, body = await self.target.api.request("POST", kind.path(namespace), _DRY_RUN, kind.body())
         return None if status < 300 else _fault(kind, namespace, status, body)
+
+    def _unanswered(self, error: ApiConnectionError) -> NotMeasured:
+        # Perhaps a webhook hangs that is called for this kind alone, so the others go on.
+        return NotMeasured(self.target.kind.kind, self.target.namespace, f"a dry run got no answer: {error.why}")
 
 
 def _fault(kind: SampleKind, namespace: str, status: int, body: bytes) -> NotMeasured:
@@ -116,17 +123,15 @@ def _fault(kind: SampleKind, namespace: str, status: int, body: bytes) -> NotMea
 
 
 async def measure(api: Transport, cluster: str, targets: Sequence[Target], limits: Limits) -> BenchReport:
-    """Send the dry runs of all targets by turns.
-
-    Raises:
-        InputError: the API server does not answer.
-    """
+    """Send the dry runs of all targets by turns."""
+    until = time.monotonic() + limits.seconds
     series = [_Series(target) for target in targets]
     for each in series:
-        await each.probe()
+        if time.monotonic() < until:
+            await each.probe()
     before = await _metrics(api)
     begun = time.monotonic()
-    is_cut_short = not await _send(series, limits, begun)
+    is_cut_short = not await _send(series, limits, begun, until)
     seconds = time.monotonic() - begun
     webhooks, unread = _webhooks(before, await _metrics(api) if isinstance(before, WebhookMetrics) else before)
     return BenchReport(
@@ -140,7 +145,7 @@ async def measure(api: Transport, cluster: str, targets: Sequence[Target], limit
     )
 
 
-async def _send(series: Sequence[_Series], limits: Limits, begun: float) -> bool:
+async def _send(series: Sequence[_Series], limits: Limits, begun: float, until: float) -> bool:
     """Send the dry runs by turns; returns whether there was time for all of them."""
     sent = 0
     for _ in range(limits.number):
@@ -148,7 +153,7 @@ async def _send(series: Sequence[_Series], limits: Limits, begun: float) -> bool
             if each.ended:
                 continue
             await asyncio.sleep(max(0.0, begun + sent / limits.rate - time.monotonic()))
-            if time.monotonic() - begun > limits.seconds:
+            if time.monotonic() > until:
                 return False
             await each.send()
             sent += 1
@@ -181,7 +186,9 @@ def _webhooks(before: WebhookMetrics | str, after: WebhookMetrics | str) -> tupl
 
 def running_vmi(listed: Any) -> str:
     """The first VMI of a list that runs, by its name; empty if none does."""
-    for item in listed.get("items") or ():
-        if (item.get("status") or {}).get("phase") == "Running":
-            return str(item["metadata"]["name"])
+    items = member(listed, "items")
+    for item in items if isinstance(items, list) else ():
+        name = member(item, "metadata.name")
+        if member(item, "status.phase") == "Running" and isinstance(name, str):
+            return name
     return ""

@@ -57,12 +57,6 @@ class SampleKind(msgspec.Struct, frozen=True):
         return {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata, **self.content}
 
 
-# Of the kinds that webhooks seldom look at, the first that none does is the baseline.
-BASELINES: Final = (
-    SampleKind("ConfigMap", "v1", "configmaps", {"data": {"key": "value"}}),
-    SampleKind("Lease", "coordination.k8s.io/v1", "leases", {"spec": {"holderIdentity": "nobody"}}),
-    SampleKind("PodTemplate", "v1", "podtemplates", {"template": {"spec": {"containers": []}}}),
-)
 # As the Pod Security Standard "restricted" wants it: nothing of this ever runs.
 _CONTAINER: Final = {
     "name": "compute",
@@ -76,6 +70,12 @@ _CONTAINER: Final = {
         "seccompProfile": {"type": "RuntimeDefault"},
     },
 }
+# Of the kinds that webhooks seldom look at, the first that none does is the baseline.
+BASELINES: Final = (
+    SampleKind("ConfigMap", "v1", "configmaps", {"data": {"key": "value"}}),
+    SampleKind("Lease", "coordination.k8s.io/v1", "leases", {"spec": {"holderIdentity": "nobody"}}),
+    SampleKind("PodTemplate", "v1", "podtemplates", {"template": {"spec": {"containers": [_CONTAINER]}}}),
+)
 POD: Final = SampleKind(
     "Pod",
     "v1",
