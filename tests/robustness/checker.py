@@ -30,6 +30,15 @@ RECOVERY_SECONDS = 40.0
 APISERVER_SECONDS = 30.0
 # After a replica has lost all that it reads, besides the age that a store may have: probes, and their timeouts.
 NOTICE_SECONDS = 45.0
+# How many decisions were checked: without any, a run has shown nothing.
+EXPLAINED = "calls explained"
+# What the rules beside `unexplained` are about: without any, a rule has looked at nothing.
+HELD = (
+    "VMs held to an allow-list",
+    "defaults held through an overwrite",
+    "migrations held to a limit",
+    "samples of readiness",
+)
 # Decisions about which states say nothing: the server had no room for the request.
 NOT_EVALUATED = frozenset({"overloaded", "namespace-unreadable"})
 # Decisions that no state explains, after which no more are looked for: of each, all states have to be tried.
@@ -76,6 +85,18 @@ def check(history: History) -> Report:
     return report
 
 
+def gaps(history: History, report: Report) -> list[str]:
+    """What the history has nothing of, so that no violation of it can be found."""
+    answered = {(call.type, call.webhook) for _, call in _calls(history) if call.decision}
+    modes = [mode for mode in ("enforce", "warn", "audit") if not report.counts[f"calls explained in mode {mode}"]]
+    return [
+        *([] if report.counts[EXPLAINED] else ["any decision"]),
+        *(f"decisions in mode {mode}" for mode in modes),
+        *(f"{entry.name} ({entry.type})" for entry in history.webhooks if (entry.type, entry.name) not in answered),
+        *(what for what in HELD if not report.counts[what]),
+    ]
+
+
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +116,8 @@ def unexplained(history: History, model: Model, counts: Counter[str]) -> Iterato
             except TooManyStatesError:
                 counts["calls with too many possible states"] += 1
                 continue
-            counts["calls explained"] += others is None
+            counts[EXPLAINED] += others is None
+            counts[f"calls explained in mode {call.mode}"] += others is None
             if others is not None:
                 found += 1
                 possible = [str(other) for other in others] or [f"no state at all with mode {call.mode}"]
@@ -120,6 +142,16 @@ def uncaused(history: History, model: Model, counts: Counter[str]) -> Iterator[V
             said = "failed" if call.failed_open else f"answered {call.reason}"
             what = f"{_name(request)}: {call.webhook} {said}, without any fault since {RECOVERY_SECONDS:.0f} s"
             yield Violation("uncaused", what, request.received, _story(history, model, request))
+
+
+def unlogged(history: History, model: Model, counts: Counter[str]) -> Iterator[Violation]:
+    """A webhook answered, and no audit line says what was decided, though no replica was disturbed meanwhile."""
+    for request, call in _calls(history):
+        is_lost = not (call.failed_open or call.decision)
+        counts["calls without an audit line"] += is_lost
+        if is_lost and not model.disturbed(request.received - RECOVERY_SECONDS, request.completed):
+            what = f"{_name(request)}: {call.webhook} answered, and there is no audit line of it"
+            yield Violation("unlogged", what, request.received, _story(history, model, request))
 
 
 def failed_closed(history: History, model: Model, counts: Counter[str]) -> Iterator[Violation]:
@@ -155,7 +187,7 @@ def failed_open(history: History, model: Model, counts: Counter[str]) -> Iterato
 
 
 def not_called(history: History, model: Model, counts: Counter[str]) -> Iterator[Violation]:
-    """A VM was created in a namespace that has long been opted in, and no webhook was asked."""
+    """A VM or migration was created in a namespace that has long been opted in, and no webhook was asked."""
     for request in _vms(history, "CREATE"):
         if request.code >= 400:
             continue
@@ -167,6 +199,18 @@ def not_called(history: History, model: Model, counts: Counter[str]) -> Iterator
             if modes == {"enforce"} and wanted not in called and not has_choice:
                 what = f"{_name(request)}: {wanted} was not called, though {label}=enforce has long been set"
                 yield Violation("not-called", what, request.received, _story(history, model, request))
+    for request in history.requests:
+        if request.resource != "virtualmachineinstancemigrations" or request.operation != "CREATE":
+            continue
+        wanted = f"virtualmachineinstancemigrations.migration.enforce.{DOMAIN}"
+        called = {call.webhook for call in request.calls if call.type == "validating"}
+        if request.code >= 400 or wanted in called or not request.object["spec"].get("addedNodeSelector"):
+            continue
+        # Audit lines alone tell of calls that validate, and a replica may end before it has written one.
+        disturbed = model.disturbed(request.received - RECOVERY_SECONDS, request.completed)
+        if not disturbed and _labels(model, request, MIGRATION, APISERVER_SECONDS) == {"enforce"}:
+            what = f"{_name(request)}: {wanted} was not called, though {MIGRATION}=enforce has long been set"
+            yield Violation("not-called", what, request.received, _story(history, model, request))
 
 
 def not_allowed(history: History, model: Model, counts: Counter[str]) -> Iterator[Violation]:
@@ -251,6 +295,7 @@ RULES: Sequence[Rule] = (
     unexplained,
     internal_errors,
     uncaused,
+    unlogged,
     failed_closed,
     failed_open,
     not_called,

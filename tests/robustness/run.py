@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.e2e.support.kube import eventually
 from tests.e2e.support.workloads import VMS, vm
 
-from .checker import Report, check
+from .checker import EXPLAINED, Report, check, gaps
 from .cluster import Cluster
 from .faults import KINDS, Faults
 from .history import History, Run
@@ -128,7 +128,10 @@ def _wait_called(cluster: Cluster) -> None:
 
 
 def judge(history: History, mutation: str = "") -> tuple[Report, int]:
-    """The report, printed, and the exit status: with a mutation, it is 0 when one of its rules has found it."""
+    """The report, printed, and the exit status: with a mutation, it is 0 when one of its rules has found it.
+
+    Without one, it is 1 where a promise was broken, and where no decision was checked.
+    """
     report = check(history)
     print(f"  {_table(report.counts)}, of {len(history.requests)} requests, {len(history.changes)} changes")
     shown: Counter[str] = Counter()
@@ -145,6 +148,11 @@ def judge(history: History, mutation: str = "") -> tuple[Report, int]:
         answer = f"found by what happened in the first {first:.0f} s" if found else "NOT FOUND"
         print(f"{mutation} ({MUTATIONS[mutation].fault}): {answer}")
         return report, 0 if found else 1
+    if missing := gaps(history, report):
+        print(f"not checked, since it did not happen: {', '.join(missing)}")
+    if not report.counts[EXPLAINED]:
+        print("NOTHING CHECKED: no decision was evaluated again; give it longer")
+        return report, 1
     return report, 1 if report.violations else 0
 
 

@@ -35,6 +35,7 @@ from .history import (
     Timelines,
     Webhook,
 )
+from .run import judge
 
 DOMAIN = "kubevirt-webhook.github.io"
 VM_SIZES = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
@@ -385,6 +386,47 @@ def test_a_namespace_that_has_long_opted_in_is_asked_about() -> None:
     assert rules_of(history(namespace(JUST_NOW, "scheduling"), requests=[request])) == set()
     chosen = create(named(vm("web", scheduler="mine")))
     assert rules_of(history(namespace(LONG_AGO, "scheduling"), requests=[chosen])) == set()
+
+
+def test_a_migration_with_a_selector_is_asked_about() -> None:
+    sent = named(migration("web", addedNodeSelector={"zone": "a"}))
+    request = create(sent, resource="virtualmachineinstancemigrations")
+    assert rules_of(history(namespace(LONG_AGO, "migration"), requests=[request])) == {"not-called"}
+    assert rules_of(history(namespace(JUST_NOW, "migration"), requests=[request])) == set()
+    # A replica that ended may have written no line of it.
+    fault = Fault("killed replica", NOW - 1, NOW)
+    assert rules_of(history(namespace(LONG_AGO, "migration"), requests=[request], faults=[fault])) == set()
+    own = create(named(migration("web")), resource="virtualmachineinstancemigrations")
+    assert rules_of(history(namespace(LONG_AGO, "migration"), requests=[own])) == set()
+    denied = create(sent, resource="virtualmachineinstancemigrations", code=503)
+    assert rules_of(history(namespace(LONG_AGO, "migration"), requests=[denied])) == set()
+
+
+def test_what_was_answered_has_an_audit_line() -> None:
+    request = create(named(vm("web")), Call(VM_SCHEDULER))
+    assert rules_of(history(namespace(JUST_NOW, "scheduling"), requests=[request])) == {"unlogged"}
+    fault = Fault("killed replica", NOW - 1, NOW)
+    assert rules_of(history(namespace(JUST_NOW, "scheduling"), requests=[request], faults=[fault])) == set()
+
+
+def test_a_history_says_what_it_had_nothing_to_check_by(capsys: pytest.CaptureFixture[str]) -> None:
+    nothing = history(namespace(LONG_AGO, "scheduling"))
+    assert judge(nothing)[1] == 1
+    said = capsys.readouterr().out
+    assert "NOTHING CHECKED" in said
+    for what in ("any decision", "mode enforce", "mode warn", "mode audit", VM_SCHEDULER, *checker.HELD):
+        assert what in said
+
+    denial = validated("denied", "instancetype-not-allowed")
+    denied = create(named(vm("web", instancetype=SMALL)), denial, code=403)
+    report, status = judge(history(namespace(LONG_AGO, "instancetypes", **ONLY_LARGE), requests=[denied]))
+    said = capsys.readouterr().out
+    assert (status, report.counts["calls explained in mode enforce"]) == (0, 1)
+    assert "NOTHING" not in said
+    assert "any decision" not in said
+    assert f"{VM_SIZES} (validating)" not in said
+    assert f"{VM_SIZES} (mutating)" in said
+    assert "decisions in mode enforce" not in said
 
 
 # -- what was given, and what was held ---------------------------------------------------------------------------------
