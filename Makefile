@@ -142,7 +142,7 @@ format: $(READY) ## Put the code into the project's style
 fuzz: $(READY) ## Look for inputs that break a promise (FUZZ_SECONDS=3600)
 	@$(BIN)/python -m tests.fuzz --seconds $(or $(FUZZ_SECONDS),3600) $(FUZZ)
 
-# Five minutes by default, SECONDS= for hours, SEED= to repeat one; MUTATION=stale-lists takes a fix back, which must be
+# Six minutes by default, SECONDS= for hours, SEED= to repeat one; MUTATION=stale-lists takes a fix back, which must be
 # found. tests/robustness/README.md says more.
 .PHONY: robustness
 robustness: $(READY) ## Check a history of a real cluster in which things break; SECONDS=3600 takes an hour

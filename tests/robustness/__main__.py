@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.robustness", description="Checks histories of a real cluster."
     )
-    parser.add_argument("--seconds", type=float, help="of traffic and faults (default: 300, with a mutation 150)")
+    parser.add_argument("--seconds", type=float, help="of faults (default: 300, with a mutation 150)")
     parser.add_argument("--seed", type=int, help="of all that is chosen at random (default: another one each time)")
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--clients", type=int, default=4)

@@ -38,6 +38,8 @@ HELD = (
     "defaults held through an overwrite",
     "migrations held to a limit",
     "samples of readiness",
+    "calls without a fault around them",
+    "samples of readiness without a fault around them",
 )
 # Decisions about which states say nothing: the server had no room for the request.
 NOT_EVALUATED = frozenset({"overloaded", "namespace-unreadable"})
@@ -138,7 +140,9 @@ def uncaused(history: History, model: Model, counts: Counter[str]) -> Iterator[V
     """A request was not evaluated, and nothing was broken at that time."""
     for request, call in _calls(history):
         broken = call.failed_open or call.reason in NOT_EVALUATED
-        if broken and not model.disturbed(request.received - RECOVERY_SECONDS, request.completed):
+        disturbed = model.disturbed(request.received - RECOVERY_SECONDS, request.completed)
+        counts["calls without a fault around them"] += not disturbed
+        if broken and not disturbed:
             said = "failed" if call.failed_open else f"answered {call.reason}"
             what = f"{_name(request)}: {call.webhook} {said}, without any fault since {RECOVERY_SECONDS:.0f} s"
             yield Violation("uncaused", what, request.received, _story(history, model, request))
@@ -277,12 +281,14 @@ def readiness(history: History, model: Model, counts: Counter[str]) -> Iterator[
     """A replica was ready though it could read nothing for long, or not ready though nothing was broken."""
     told: set[tuple[str, str]] = set()
     for sample in history.samples:
+        disturbed = model.disturbed(sample.at - RECOVERY_SECONDS, sample.at)
         counts["samples of readiness"] += 1
+        counts["samples of readiness without a fault around them"] += not disturbed
         blind = sample.at - sample.blind_since if sample.blind_since is not None else 0.0
         rule = ""
         if sample.ready and blind > history.run.current_seconds + NOTICE_SECONDS:
             rule, what = "ready-while-blind", f"is ready, and has reached no API server for {blind:.0f} s"
-        elif not sample.ready and not model.disturbed(sample.at - RECOVERY_SECONDS, sample.at):
+        elif not sample.ready and not disturbed:
             rule, what = "not-ready-without-cause", f"is not ready, though nothing is broken: {sample.text}"
         if rule and (rule, sample.replica) not in told:
             told.add((rule, sample.replica))

@@ -89,13 +89,20 @@ class Faults:
                 self._end(now)
                 self._begin(now, until)
                 pause = self._random.uniform(0.5, quiet)
-                while time.time() < min(until, now + pause):
-                    time.sleep(0.2)
-                    self._end(time.time())
-                    if self._cluster.kubevirt:
-                        self._cluster.kubevirt.revive()
+                self._wait(min(until, now + pause))
         finally:
             self._end(float("inf"))
+
+    def rest(self, until: float) -> None:
+        """Injects nothing until then: what fails for long after a fault fails without a cause."""
+        self._wait(until)
+
+    def _wait(self, until: float) -> None:
+        while time.time() < until:
+            time.sleep(0.2)
+            self._end(time.time())
+            if self._cluster.kubevirt:
+                self._cluster.kubevirt.revive()
 
     def _begin(self, now: float, until: float) -> None:
         names = [name for name in self._names if name not in {active for _, active, _ in self._active}]

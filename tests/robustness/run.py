@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.e2e.support.kube import eventually
 from tests.e2e.support.workloads import VMS, vm
 
-from .checker import EXPLAINED, Report, check, gaps
+from .checker import EXPLAINED, RECOVERY_SECONDS, Report, check, gaps
 from .cluster import Cluster
 from .faults import KINDS, Faults
 from .history import History, Run
@@ -22,8 +22,12 @@ from .mutations import MUTATIONS
 from .record import audit_events, moments, requests_of
 from .traffic import FIRST_SETTINGS, TENANTS, Shape, Traffic, prepare
 
-# Without new faults, so that what fails without a cause is seen.
+# Between the beginnings of two faults, at most.
 QUIET_SECONDS = 20.0
+# At the end, so that what fails without a cause is seen: faults excuse it for `RECOVERY_SECONDS`.
+CALM_SECONDS = RECOVERY_SECONDS + 20.0
+# A run that is shorter is for a look, and a mutation shows while things break: none of these ends calmly.
+SHORT_SECONDS = 120.0
 
 
 # Beyond the age that a store may have: between two lists of the namespace that is there for them.
@@ -35,7 +39,7 @@ class Plan:
     """What a run is made of.
 
     Attributes:
-        seconds: of traffic.
+        seconds: in which things break.
         current_seconds: the age up to which replicas let a store decide; None: as they are shipped.
         faults: that come first; afterwards any, at random.
         only: no others than these.
@@ -92,7 +96,11 @@ def record(plan: Plan, directory: Path, binaries: Path, kubevirt: Path | None = 
         # Each VM of a real KubeVirt is work for its controllers, which wait for their turn on few processors.
         shape = Shape(plan.clients, plan.pause * (3 if plan.kubevirt else 1), current + STEADY_SECONDS)
         with Traffic(cluster, plan.seed, shape) as traffic:
-            faults.run(time.time() + plan.seconds, QUIET_SECONDS if plan.seconds > 120 else 4.0)
+            is_short = plan.seconds <= SHORT_SECONDS
+            faults.run(time.time() + plan.seconds, 4.0 if is_short else QUIET_SECONDS)
+            if not (is_short or plan.mutation):
+                print(f"  {time.strftime('%H:%M:%S')} nothing breaks for {CALM_SECONDS:.0f} s", flush=True)
+                faults.rest(time.time() + CALM_SECONDS)
         cluster.end_replicas()
         last = cluster.plane.admin.create("v1/configmaps", {"metadata": {"name": "last"}}, "default")
         # Etcd's own watch brings what it has: nothing that was written before is missing then.
