@@ -101,11 +101,18 @@ class ChurnOutcome:
 
     @classmethod
     def load(cls, file: Path) -> ChurnOutcome:
-        """One that was written."""
-        found: dict[str, Any] = json.loads(file.read_text())
-        found["samples"] = [Sample(**sample) for sample in found["samples"]]
-        found["marks"] = [(at, what) for at, what in found["marks"]]
-        return cls(**{**found, "counts": Counter(found["counts"])})
+        """One that was written.
+
+        Raises:
+            OSError: the file cannot be read, or is none that was.
+        """
+        try:
+            found: dict[str, Any] = json.loads(file.read_text())
+            found["samples"] = [Sample(**sample) for sample in found["samples"]]
+            found["marks"] = [(at, what) for at, what in found["marks"]]
+            return cls(**{**found, "counts": Counter(found["counts"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise OSError(f"{file} has no samples of this benchmark ({error})") from error
 
     @property
     def counted(self) -> list[Sample]:

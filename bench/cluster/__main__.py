@@ -49,8 +49,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench.cluster",
         description="Create launcher pods and VMs through a real API server: without a webhook, with kubevirt-webhook, "
         "and with what one would pick instead.",
-        epilog="The first run builds Kyverno, which takes eight minutes. Three runs make the published tables: "
-        "--json FILE each, then --combine FILE… --write.",
+        epilog="The first run builds Kyverno, which takes eight minutes. A run with --write writes the published "
+        "tables; several make them together with --json FILE each, then --combine FILE… --write.",
     )
     parser.add_argument("--ways", metavar="NAME,…", type=_ways, help=f"only these of {', '.join(WAYS)}")
     parser.add_argument("--rounds", type=at_least(1), default=3, help="how often each of them is measured (3)")

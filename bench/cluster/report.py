@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.cluster.figures import GOALS, Figures, GroupKey, Ratio, Sample, grouped
 from bench.cluster.load import Arrival
@@ -47,9 +47,9 @@ class ClusterReport:
         """The report of runs that were written as JSON.
 
         Raises:
-            BenchError: they measured different things.
+            BenchError: they measured different things, or one is none.
         """
-        documents = [json.loads(path.read_text()) for path in paths]
+        documents = [_document(path) for path in paths]
         first = documents[0]
         samples: list[Sample] = []
         for path, document in zip(paths, documents, strict=True):
@@ -227,6 +227,16 @@ class ClusterReport:
         versions = self.versions
         named = [f"{name} {versions[name]}" for name in ("Kubernetes", "Kyverno", "Go", "Python") if name in versions]
         return ", ".join([versions["Machine"].partition(",")[0], *named])
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(path.read_text())
+        if missing := {"runs", "versions", "arrivals", "samples"} - document.keys():
+            raise BenchError(f"{path} is no run of this benchmark: it has no {', '.join(sorted(missing))}")
+    except (ValueError, AttributeError) as error:
+        raise BenchError(f"{path} is no run of this benchmark: {error}") from error
+    return document
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

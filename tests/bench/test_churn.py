@@ -147,6 +147,14 @@ def test_failed_reviews_and_errors_in_the_log_are_broken_promises() -> None:
     assert broken(found) == ["every review is answered", "no error in the log"]
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"samples": [{}], "marks": []}'])
+def test_a_file_of_something_else_is_not_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    file = tmp_path / "churn.json"
+    file.write_text(text)
+    assert main(["--draw", str(file)]) == 1
+    assert "has no samples of this benchmark" in capsys.readouterr().err
+
+
 def test_a_run_is_written_read_and_drawn_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found, file, svg = outcome(), tmp_path / "churn.json", tmp_path / "churn.svg"
     found.save(file)

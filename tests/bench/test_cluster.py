@@ -156,6 +156,14 @@ def test_runs_are_put_together(tmp_path: Path) -> None:
         ClusterReport.read(files)
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "\udcff"])
+def test_a_file_of_something_else_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    file = tmp_path / "run.json"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    assert main(["--combine", str(file)]) == 1
+    assert "is no run of this benchmark" in capsys.readouterr().err
+
+
 def test_the_calls_between_two_moments_are_counted() -> None:
     metric = "apiserver_admission_webhook_admission_duration_seconds"
     page = (
