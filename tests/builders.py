@@ -141,7 +141,7 @@ def namespace(mode: str | None = "enforce", **annotations: str) -> Namespace:
 
 
 def opted_in(
-    *policies: names.Policy, mode: str | None = names.ENFORCE, annotations: Json | None = None
+    *policies: names.PolicyName, mode: str | None = names.ENFORCE, annotations: Json | None = None
 ) -> dict[Key[Any], object]:
     """The namespace ``demo`` where policies have a mode: as it is watched, and as it is read."""
     labels = dict.fromkeys(map(names.policy_label, policies), mode) if mode else {}

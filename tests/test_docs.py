@@ -125,7 +125,7 @@ def test_what_a_page_names_exists(page: str) -> None:
 
     named = set(re.findall(r"kubevirt-webhook\.github\.io/([a-z][a-z0-9-]+)(?![a-z0-9-]*/)", text_of(page)))
     ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith(f"{names.DOMAIN}/")}
-    ours |= {names.policy_label(policy) for policy in get_args(names.Policy)}
+    ours |= {names.policy_label(policy) for policy in get_args(names.PolicyName)}
     unknown_ones = {name for name in named if f"{names.DOMAIN}/{name}" not in ours}
     assert {name for name in unknown_ones if f"/{name}" not in sources()} == set()
 

@@ -37,7 +37,8 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.names import Mode
-from webhook.review.endpoints import ENDPOINTS, Endpoint
+from webhook.policies.registry import ENDPOINTS
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.background.events import event_of
 from webhook.settings.model import InstancetypeSettings, Settings

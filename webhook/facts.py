@@ -32,6 +32,18 @@ V = TypeVar("V", bound=Object)
 NOT_READ: Final = object()
 
 
+class Unreadable(Exception):  # noqa: N818 - a state of affairs
+    """A policy needs a fact that could not be read; it must not take that for the fact's absence.
+
+    Args:
+        why: the cause as a clause.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 class Key(msgspec.Struct, Generic[T], frozen=True):
     """Names one fact of type ``T``. Subclasses are values: equal fields, equal key."""
 

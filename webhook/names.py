@@ -10,7 +10,7 @@ from typing import Final, Literal
 DOMAIN: Final = "kubevirt-webhook.github.io"
 
 # A policy's name is its namespace label, its policy module, its settings section and its page in docs/.
-Policy = Literal["scheduling", "migration", "instancetypes", "eviction"]
+PolicyName = Literal["scheduling", "migration", "instancetypes", "eviction"]
 SCHEDULING: Final = "scheduling"
 INSTANCETYPES: Final = "instancetypes"
 MIGRATION: Final = "migration"

@@ -24,7 +24,7 @@ from webhook.admission.output import Descriptor
 from webhook.cluster.files import FilesCluster
 from webhook.kubevirt.go_json.structs import Json, encode
 from webhook.kubevirt.types.core import VM, VMI
-from webhook.review.endpoints import BY_PATH
+from webhook.policies.registry import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server.ops import Metrics
 

@@ -23,7 +23,7 @@ import uvloop
 from bench.reviews.payloads import PAYLOADS
 from bench.reviews.servers import OUR_PATHS, ROOT
 from tests.costs.counted_calls import counted
-from webhook.review.endpoints import BY_PATH
+from webhook.policies.registry import BY_PATH
 
 _HERE: Final = Path(__file__).parent
 _OWN: Final = "webhook"

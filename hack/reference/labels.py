@@ -60,7 +60,7 @@ LABELS: Final[Sequence[Key]] = (
             _ADMINS,
             f"the mode of the policy [{policy}](../{policy}.md)",
         )
-        for policy in get_args(names.Policy)
+        for policy in get_args(names.PolicyName)
     ),
     Key(
         names.policy_label(names.INSTANCETYPES),

@@ -10,7 +10,7 @@ from typing import Any, Final
 from prometheus_client.metrics_core import Metric
 
 from hack.reference.markdown import cell, code, table
-from webhook.review.endpoints import BY_PATH
+from webhook.policies.registry import BY_PATH
 from webhook.server.ops import Metrics, MetricsState
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.layers import LayerScores

@@ -242,7 +242,7 @@ EVICTION: Final[Examples] = {
 }
 
 # The policy that speaks in the examples; what more than one policy says has the first.
-CATALOGUES: Final[Mapping[str, tuple[ModuleType, names.Policy, Examples]]] = {
+CATALOGUES: Final[Mapping[str, tuple[ModuleType, names.PolicyName, Examples]]] = {
     "common": (common, names.SCHEDULING, COMMON),
     "scheduling": (scheduling, names.SCHEDULING, SCHEDULING),
     "instancetypes": (instancetypes, names.INSTANCETYPES, INSTANCETYPES),

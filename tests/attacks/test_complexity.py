@@ -29,7 +29,7 @@ from webhook.kubevirt.go_json import structs
 from webhook.placement.eligibility import Eligibility, Failure
 from webhook.placement.nodes import bitset_items, bitset_positions
 from webhook.placement.requirements import Label, Origin
-from webhook.review.endpoints import ENDPOINTS
+from webhook.policies.registry import ENDPOINTS
 
 # Enough items for a square to show.
 FEW = 12

@@ -32,7 +32,7 @@ from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS, UNSTRUC
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype, KubeVirt, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, Evacuee, LauncherPod, Migration
-from webhook.review.endpoints import BY_PATH, ENDPOINTS
+from webhook.policies.registry import BY_PATH, ENDPOINTS
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.background.events import event_of
 from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings

@@ -23,7 +23,7 @@ from webhook.admission.reasons import common
 from webhook.facts import Key, NodesKey, ObjectKey
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import MIGRATIONS, Migration
-from webhook.review.endpoints import BY_PATH
+from webhook.policies.registry import BY_PATH
 from webhook.review.reviewer import Observer, Reviewer
 
 VALIDATE = "/validate/migration/virtualmachineinstancemigrations/enforce"

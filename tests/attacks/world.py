@@ -45,7 +45,8 @@ from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
-from webhook.review.endpoints import BY_PATH, Endpoint
+from webhook.policies.registry import BY_PATH
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.settings.model import Settings
 

@@ -27,7 +27,7 @@ from tests.policies.migration.world import OWNED, UID, node, vmi
 from webhook.cli.explain import _snapshot, duration
 from webhook.cli.options import Source
 from webhook.cluster.files import FilesCluster
-from webhook.facts import NodesKey, ObjectKey, VmiKey
+from webhook.facts import NodesKey, ObjectKey, Unreadable, VmiKey
 from webhook.forecast.report import SCHEMA, UPDATE_SCHEMA, DrainPlan, UpdatePlan
 from webhook.forecast.requests import _WithVmi
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
@@ -36,7 +36,6 @@ from webhook.k8s.resources import NAMESPACES, NODES
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.machines import CLAIMS, LAUNCHER_PODS, MIGRATIONS, VMIS, VOLUMES
 from webhook.placement.target_pods import RUNTIME_CLASSES
-from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import SCHEMA as MIGRATION_SCHEMA
 from webhook.policies.migration.explanation import MigrationExplanation
 from webhook.policies.scheduling.spread import constraints

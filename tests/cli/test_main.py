@@ -45,7 +45,7 @@ def test_help_imports_nothing_that_is_slow() -> None:
 )
 def test_forecasts_load_no_policies(words: tuple[str, ...], is_done: bool) -> None:
     """That takes as long as all else that they load; and without the collector, which runs again afterwards."""
-    slow = "webhook.review.endpoints webhook.policies.scheduling webhook.policies.instancetypes.virtualmachines"
+    slow = "webhook.policies.registry webhook.policies.scheduling webhook.policies.instancetypes.virtualmachines"
     cluster = ("--cluster-from", "examples/drain")
     program = (
         "import gc, sys\nfrom webhook.cli.main import main\n"

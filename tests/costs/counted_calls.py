@@ -21,7 +21,7 @@ from tests.attacks.counting import no_collection
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
 from webhook.cluster.files import FilesCluster
-from webhook.review.endpoints import BY_PATH
+from webhook.policies.registry import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server.ops import Metrics
 from webhook.settings import file as settings_file

@@ -17,7 +17,17 @@ from webhook import names
 from webhook.admission.reasons import common, scheduling
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import NOT_READ, Facts, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, from_memory
+from webhook.facts import (
+    NOT_READ,
+    Facts,
+    KubeVirtKey,
+    ListKey,
+    NamespaceKey,
+    NodesKey,
+    ObjectKey,
+    Unreadable,
+    from_memory,
+)
 from webhook.forecast.vm import BlockingLookups, SpreadAnswer, configuration_of, explain_spread
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace, Unstructured
@@ -28,7 +38,6 @@ from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import VMIS as PLACED_VMIS
 from webhook.placement.machines import Vmi
-from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.scheduling.spread import constraints
 
 VMS = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, VirtualMachine)

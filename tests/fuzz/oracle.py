@@ -15,7 +15,7 @@ from webhook import names
 from webhook.admission.decision import MAX_WARNING
 from webhook.admission.wire import MAX_NOTE
 from webhook.errors import InputError
-from webhook.review.endpoints import Endpoint
+from webhook.policy import Endpoint
 
 Json = dict[str, Any]
 

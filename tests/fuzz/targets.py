@@ -36,7 +36,8 @@ from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex
-from webhook.review.endpoints import ENDPOINTS, Endpoint
+from webhook.policies.registry import ENDPOINTS
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server.app import timeout_of
 from webhook.server.explain import parse_question

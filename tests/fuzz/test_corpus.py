@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz import targets
 from tests.fuzz.__main__ import CORPUS, Fuzzer, inputs
-from webhook.review.endpoints import ENDPOINTS
+from webhook.policies.registry import ENDPOINTS
 
 _FILES = [(target, file) for target in targets.TARGETS for file in inputs(CORPUS, target)]
 

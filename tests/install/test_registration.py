@@ -170,11 +170,12 @@ def test_evictions_are_denied_before_kubevirt_hears_of_them() -> None:
     assert list(conditions(found)) == ["requested-by", "not-by-kubevirt"]
 
 
-def failing(policy: Any, **changes: Any) -> Settings:
+def failing(policy: Any, kubevirt_namespace: str = "") -> Settings:
+    place = {"failure_policy": policy, "kubevirt_namespace": kubevirt_namespace}
     return changed(
-        builders.settings(**changes),
-        instancetypes=InstancetypeSettings(failure_policy=policy),
-        migration=MigrationSettings(failure_policy=policy),
+        builders.settings(),
+        instancetypes=changed(InstancetypeSettings(), **place),
+        migration=changed(MigrationSettings(), **place),
     )
 
 
@@ -196,8 +197,8 @@ def test_kubevirts_own_updates_pass_where_nobody_answers() -> None:
 
     assert exempt(builders.settings()) is exempt(failing("Fail"), "observe") is None
     accounts = '["system:serviceaccount:cnv:kubevirt-controller", "system:serviceaccount:cnv:kubevirt-apiserver"]'
-    for changes, part in (({"kubevirt_namespace": "cnv"}, accounts), ({}, 'endsWith(":kubevirt-controller")')):
-        expression = exempt(failing("Fail", **changes)) or ""
+    for place, part in (("cnv", accounts), ("", 'endsWith(":kubevirt-controller")')):
+        expression = exempt(failing("Fail", place)) or ""
         assert part in expression
         assert expression.startswith('request.operation == "CREATE" || ')
         assert expression.endswith("object.spec.instancetype == oldObject.spec.instancetype))")

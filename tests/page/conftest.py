@@ -30,7 +30,7 @@ from tests.cli.runner import EXAMPLES
 from tests.cli.test_serve import FILES, Serving, serving, tls
 from webhook.cli import data
 from webhook.k8s.yaml_documents import read_documents
-from webhook.review.endpoints import ENDPOINTS
+from webhook.policies.registry import ENDPOINTS
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 AXE = "4.14.1"

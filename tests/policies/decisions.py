@@ -13,7 +13,8 @@ from tests.builders import Json, known
 from webhook.admission.decision import Decision
 from webhook.admission.patch import make_patch
 from webhook.facts import Batch, Facts, Key, from_memory
-from webhook.review.endpoints import BY_PATH, Handler
+from webhook.policies.registry import BY_PATH
+from webhook.policy import Handler
 
 T = TypeVar("T")
 

@@ -19,7 +19,8 @@ from webhook.admission.wire import MAX_NOTE
 from webhook.cluster.source import Cluster
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.k8s.types.meta import Namespace
-from webhook.review.endpoints import BY_PATH, Endpoint
+from webhook.policies.registry import BY_PATH
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
 from webhook.settings.model import InstancetypeSettings, MigrationSettings, Settings
 

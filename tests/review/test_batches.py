@@ -31,14 +31,14 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
 from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
-from webhook.review.endpoints import BY_PATH
+from webhook.policies.registry import BY_PATH
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, SchedulingSettings
 
 Facts = Mapping[Key[Any], object]
 Section = EvictionSettings | InstancetypeSettings | MigrationSettings | SchedulingSettings
 
-POLICIES: tuple[names.Policy, ...] = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
+POLICIES: tuple[names.PolicyName, ...] = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
 RESERVATIONS = [f"pr.kubevirt.io/lun-{number}" for number in range(machines.MOST_RESERVATIONS)]
 
 

@@ -25,8 +25,8 @@ from webhook.facts import NOT_READ, Facts, Key, ListKey, NamespaceKey, ObjectKey
 from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED, UNSTRUCTURED_VMIS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
+from webhook.policies.registry import BY_PATH
 from webhook.review.driver import OutOfTime, confirmed, drive
-from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import InstancetypeSettings
 

@@ -46,7 +46,8 @@ from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.names import Mode, Stage
-from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
+from webhook.policies.registry import BY_PATH, ENDPOINTS
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.review.scope import Scope, of_namespace
 from webhook.settings.model import InstancetypeSettings, Settings

@@ -37,8 +37,9 @@ from webhook.kubevirt.config import InstallReader, KubeVirtInstall
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
+from webhook.policies.registry import BY_PATH
+from webhook.policy import Endpoint
 from webhook.review.driver import confirmed
-from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.settings.file import parse
 from webhook.settings.model import Settings
 

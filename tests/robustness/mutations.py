@@ -137,7 +137,7 @@ def _settings_frozen() -> None:
 def _validation_fails_open() -> None:
     from webhook.admission.decision import Denial
     from webhook.policies.migration import virtualmachineinstancemigrations as policy
-    from webhook.review.endpoints import PolicyEndpoint
+    from webhook.policy import PolicyEndpoint
 
     def mutated(status: int, *rest: Any) -> Denial | None:
         return None if status == 503 else Denial(status, *rest)
@@ -147,7 +147,7 @@ def _validation_fails_open() -> None:
 
 
 def _mutation_fails_closed() -> None:
-    from webhook.review.endpoints import PolicyEndpoint
+    from webhook.policy import PolicyEndpoint
 
     _put(PolicyEndpoint, fails_closed=lambda *_: True)
 

@@ -27,7 +27,7 @@ from tests.review.memory import KeptInMemory, MemoryCluster
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, break_off, until
 from webhook.facts import Key
-from webhook.review.endpoints import BY_PATH
+from webhook.policies.registry import BY_PATH
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server import tls
 from webhook.server.answers import TrafficObserver

@@ -29,7 +29,8 @@ from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import begun_request
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
-from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
+from webhook.policies.registry import BY_PATH, ENDPOINTS
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Reviewer
 from webhook.server import app, bodies
 from webhook.server.answers import Overload

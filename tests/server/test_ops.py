@@ -22,9 +22,8 @@ from webhook.admission.audit import NoAudit
 from webhook.admission.wire import UserInfo
 from webhook.cluster.access import _access
 from webhook.errors import Unavailable
-from webhook.facts import AccessKey, Key, TokenKey
-from webhook.policies.common.required_facts import Unreadable
-from webhook.review.endpoints import BY_PATH
+from webhook.facts import AccessKey, Key, TokenKey, Unreadable
+from webhook.policies.registry import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server import authorizer, guard
 from webhook.server.admin import admin_application

@@ -14,7 +14,7 @@ import yaml
 from webhook import __version__
 from webhook.errors import InputError
 from webhook.install.registration import NOT_YET, stage
-from webhook.review.endpoints import ENDPOINTS
+from webhook.policies.registry import ENDPOINTS
 from webhook.settings.file import SettingsFile, load
 
 VERSIONS = sorted(each for each in Path(__file__).parent.iterdir() if (each / "webhooks.yaml").exists())

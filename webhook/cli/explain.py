@@ -28,7 +28,7 @@ from webhook.cluster.reader import OnceCluster, Reader, kubernetes_version
 from webhook.cluster.selection import open_cluster, require_single_source
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
-from webhook.facts import Facts, ObjectKey
+from webhook.facts import Facts, ObjectKey, Unreadable
 from webhook.forecast import report
 from webhook.forecast import update as updates
 from webhook.forecast.drain import plan
@@ -54,7 +54,6 @@ from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.running_pods import SERVICES
 from webhook.placement.scores import NEWEST, KubernetesVersion
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
-from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import MigrationExplanation, Question, few
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.review.driver import drive

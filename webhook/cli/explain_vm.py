@@ -20,9 +20,9 @@ from webhook.cli.inputs import say_skipped
 from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
+from webhook.facts import Unreadable
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.placement.requirements import Origin
-from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import Nodes, few
 from webhook.text import pluralize, shorten
 

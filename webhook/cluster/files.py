@@ -134,7 +134,7 @@ class FilesCluster(Cluster):
 
     def summary(self) -> str:
         """What was read, in one line."""
-        labels = [names.policy_label(policy) for policy in get_args(names.Policy)]
+        labels = [names.policy_label(policy) for policy in get_args(names.PolicyName)]
         modes = (names.ENFORCE, names.WARN, names.AUDIT)
         namespaces = self.namespaces()
         opted_in = sum(any(each.meta.label(label) in modes for label in labels) for each in namespaces)

@@ -673,7 +673,7 @@ def _log_invalid_modes(old: Namespace | None, new: Namespace | None) -> None:
     if new is None:
         return
     modes = get_args(names.Mode)
-    for label in map(names.policy_label, get_args(names.Policy)):
+    for label in map(names.policy_label, get_args(names.PolicyName)):
         value = new.meta.label(label)
         if value is None or value in modes or (old and old.meta.label(label) == value):
             continue

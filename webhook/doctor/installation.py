@@ -168,14 +168,14 @@ class Installation:
             return names.OFF
         return namespace.meta.annotation(names.SPREAD_ANNOTATION) or self.settings.scheduling.spread
 
-    async def modes(self, policy: names.Policy) -> dict[str, str] | Unavailable:
+    async def modes(self, policy: names.PolicyName) -> dict[str, str] | Unavailable:
         """The modes of a policy by namespace."""
         namespaces = await self.reader.all(NAMESPACES)
         if isinstance(namespaces, Unavailable):
             return namespaces
         return {namespace.meta.name or "": self.mode(namespace, policy) for namespace in namespaces}
 
-    def mode(self, namespace: Namespace, policy: names.Policy) -> str:
+    def mode(self, namespace: Namespace, policy: names.PolicyName) -> str:
         """The mode of a policy there; empty for none, or the invalid value of the label."""
         if namespace.meta.name in self.settings.every_excluded_namespace:
             return ""

@@ -21,7 +21,7 @@ _PREFIX: Final = f"{names.DOMAIN}/"
 # How much a prefix has in common with that of kubevirt-webhook, of 1, to be a mistyped one.
 _SIMILAR: Final = 0.8
 _MODES: Final = get_args(names.Mode)
-_LABELS: Final = tuple(names.policy_label(policy) for policy in get_args(names.Policy))
+_LABELS: Final = tuple(names.policy_label(policy) for policy in get_args(names.PolicyName))
 _ANNOTATIONS: Final = (
     *(names.SCHEDULER_NAME_ANNOTATION, names.SPREAD_ANNOTATION, names.DEFAULT_INSTANCETYPE_ANNOTATION),
     *(names.DEFAULT_PREFERENCE_ANNOTATION, names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION),
@@ -40,7 +40,7 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
     """Count modes, and read every label and annotation with the prefix of kubevirt-webhook."""
     namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
     texts, is_any = [], False
-    for policy in get_args(names.Policy):
+    for policy in get_args(names.PolicyName):
         modes = Counter(installation.mode(namespace, policy) for namespace in namespaces)
         counts = [f"{modes[mode]} {mode}" for mode in _MODES if modes[mode]]
         is_any = is_any or any(modes[mode] for mode in _MODES if mode != names.OFF)

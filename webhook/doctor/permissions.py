@@ -171,7 +171,7 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
     opted_in = {
         namespace.meta.name or ""
         for namespace in read["Namespace"]
-        if any(installation.mode(namespace, policy) in _OPTED_IN for policy in get_args(names.Policy))
+        if any(installation.mode(namespace, policy) in _OPTED_IN for policy in get_args(names.PolicyName))
     }
     for binding in (*read["ClusterRoleBinding"], *read["RoleBinding"]):
         place = binding.meta.namespace or ""

@@ -26,7 +26,8 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.launcher import controller_account
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.policies.eviction.pods import REQUESTED_BY
-from webhook.review.endpoints import ENDPOINTS, Endpoint
+from webhook.policies.registry import ENDPOINTS
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Reviewer
 from webhook.settings.model import Settings
 

@@ -23,7 +23,7 @@ from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.reader import RESOURCES, read_once
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, Unreadable
 from webhook.forecast.requests import RequestReport, create, eviction_of, migration_of, pod_of
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.forecast.start import admission_keys, devices_of_networks, review_admission, waiting_for, with_frequency
@@ -50,7 +50,7 @@ from webhook.placement.machines import VMIS as PLACED_VMIS
 from webhook.placement.requirements import Elsewhere, Requirements
 from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, target_pod_requirements
 from webhook.policies.common import migration_targets
-from webhook.policies.common.required_facts import Unreadable, read, read_configuration
+from webhook.policies.common.required_facts import read, read_configuration
 from webhook.policies.common.volumes import NewClaim, review_volumes_of_starting
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question, ReasonReport, reasons_of

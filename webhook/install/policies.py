@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from webhook import names
 from webhook.errors import InputError
-from webhook.install.registration import API_VERSION, Manifest, namespace_selector, unset
+from webhook.install.registration import API_VERSION, Manifest, namespace_selector
 from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.kubevirt.launcher import account
-from webhook.names import Mode, Policy
+from webhook.names import Mode, PolicyName
 from webhook.placement.nodes import RESERVED_PREFIXES
+from webhook.policies.common.match_conditions import unset
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
 from webhook.settings.model import Settings
 
@@ -184,7 +185,7 @@ def _by_settings(settings: Settings) -> list[dict[str, str]]:
     return rules
 
 
-def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mode]) -> Iterator[Manifest]:
+def _bindings(name: str, policy: PolicyName, settings: Settings, modes: Iterable[Mode]) -> Iterator[Manifest]:
     """A binding of a ValidatingAdmissionPolicy for each mode of namespaces."""
     actions = {names.ENFORCE: ["Deny"], names.WARN: ["Warn", "Audit"], names.AUDIT: ["Audit"]}
     for mode in modes:

@@ -1,4 +1,4 @@
-"""The webhook configurations, from the settings and the endpoint table.
+"""The webhook configurations, from the settings and the policies' endpoints.
 
 The order in which the API server calls mutating webhooks is that of their configurations' names, so there are two:
 `names.FIRST_CONFIGURATION` writes into VMs before KubeVirt's own mutator, `names.LAST_CONFIGURATION` sees pods after
@@ -11,6 +11,7 @@ import asyncio
 from base64 import b64encode
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -21,188 +22,17 @@ from webhook.errors import InputError, quote
 from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError, Requests
 from webhook.k8s.paths import object_path
 from webhook.k8s.types.meta import ApiStatus, decode_status
-from webhook.kubevirt.launcher import controller_account
-from webhook.names import Mode, Policy
-from webhook.placement.machines import JOB_NAME
-from webhook.placement.machines import JOB_UID as MIGRATION_POLICY_UID
-from webhook.policies.eviction.pods import REQUESTED_BY
-from webhook.review.endpoints import ENDPOINTS, Endpoint
-from webhook.settings.model import SchedulingSettings, Settings, is_host
+from webhook.names import Mode, PolicyName
+from webhook.policies.registry import ENDPOINTS
+from webhook.policy import Endpoint
+from webhook.settings.model import Settings, is_host
 
 AGAIN: Final = "run the command again to continue"
-_INJECTED_ANNOTATION: Final = f'"{names.INJECTED_SCHEDULER_ANNOTATION}"'
-_SPREAD_ANNOTATION: Final = f'"{names.INJECTED_SPREAD_ANNOTATION}"'
-
-
-def unset(parent: str, field: str) -> str:
-    """A field is absent, null or empty."""
-    # A schema that preserves unknown fields keeps null.
-    return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
-
-
-def has_annotation(root: str, key: str = _INJECTED_ANNOTATION) -> str:
-    """CEL: an object carries one of the server's annotations."""
-    return f"has({root}.metadata.annotations) && {key} in {root}.metadata.annotations"
-
-
-def unspread(parent: str) -> str:
-    """An object has no topology spread constraints."""
-    field = f"{parent}.topologySpreadConstraints"
-    return f"!has({field}) || {field} == null || size({field}) == 0"
-
-
-def only_by_webhook(field: str, scheduling: SchedulingSettings) -> str:
-    """An alternative: a field names a scheduler that only kubevirt-webhook sets; empty if there is none."""
-    schedulers = sorted(scheduling.schedulers.items())
-    listed = ", ".join(f'"{name}"' for name, declared in schedulers if declared.only_by_webhook)
-    return f" || {field} in [{listed}]" if listed else ""
-
-
-def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
-    """The conditions on VMs, by name: those without a scheduler, and those that have or had an injected one."""
-    spec = "object.spec.template.spec"
-    template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
-    free = unset(spec, "schedulerName")
-    annotated, was_annotated = _has_annotation_anywhere("object"), _has_annotation_anywhere("oldObject")
-    # Copies may contain an injected scheduler without all or any of its annotations.
-    named = only_by_webhook(f"{spec}.schedulerName", scheduling)
-    unset_spread = f" || ({unspread(spec)})" if scheduling.spread_virtual_machines else ""
-    created = f"({free}) || ({annotated}){named}{unset_spread}"
-    named_or_not = f"({free}) ? ({was_annotated}) && !({annotated}) : ({was_annotated}) || ({annotated}){named}"
-    # Injected constraints are replaced by the owner's, independent of the present settings.
-    spread = " || ".join(f"({_has_annotation_anywhere(root, _SPREAD_ANNOTATION)})" for root in ("object", "oldObject"))
-    updated = f"({named_or_not}) || {spread}"
-    return {
-        "unset-or-injected-scheduler": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}))',
-        "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
-    }
-
-
-def of_vmis(scheduling: SchedulingSettings) -> dict[str, str]:
-    """The conditions on VMIs, by name: the owner has set none."""
-    choices = []
-    if scheduling.virtual_machine_instances:
-        choices.append(unset("object.spec", "schedulerName"))
-    if scheduling.spread_virtual_machine_instances:
-        choices.append(unspread("object.spec"))
-    return {"scheduler-not-set": f"has(object.spec) && ({' || '.join(choices) or 'false'})"}
-
-
-def _has_annotation_anywhere(root: str, key: str = _INJECTED_ANNOTATION) -> str:
-    """A VM or its template has the annotation."""
-    template = f"{root}.spec.template"
-    within = f"has({template}.metadata) && {template}.metadata != null && has({template}.metadata.annotations)"
-    annotations = f"{template}.metadata.annotations"
-    inner = f"{within} && {annotations} != null && {key} in {annotations}"
-    return f"({has_annotation(root, key)}) || ({inner})"
 
 
 def fails_closed(endpoint: Endpoint, settings: Settings) -> bool:
     """Whether requests are denied while no replica answers."""
     return endpoint.fails_closed(settings) and endpoint.stage == "enforce"
-
-
-def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, Any]]:
-    """CEL that keeps requests away which the policy would allow without changes anyway."""
-    scheduling = settings.scheduling
-    annotations, requester = "object.metadata.annotations", f'"{REQUESTED_BY}"'
-    value, listed = f"{annotations}[{requester}]", ", ".join(f'"{each}"' for each in settings.eviction.requesters)
-    by_place = {
-        ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
-        ("mutate", names.SCHEDULING, "virtualmachines"): {**_NOT_DELETED, **of_vms(scheduling)},
-        ("mutate", names.SCHEDULING, "virtualmachineinstances"): of_vmis(scheduling),
-        ("mutate", names.INSTANCETYPES, "virtualmachines"): {
-            **_NOT_DELETED,
-            "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
-        },
-        ("mutate", names.INSTANCETYPES, "virtualmachineinstances"): {"no-vm-behind": f"!({_OF_A_VM})"},
-        ("validate", names.INSTANCETYPES, "virtualmachines"): {
-            **_NOT_DELETED,
-            "has-a-matcher": "has(object.spec.instancetype) || has(object.spec.preference)",
-            # The API server counts the changes of the spec before it validates.
-            "created-or-changed": 'request.operation == "CREATE" || '
-            "object.metadata.generation != oldObject.metadata.generation",
-            **(_kubevirts_updates(settings) if fails_closed(endpoint, settings) else {}),
-        },
-        ("validate", names.MIGRATION, "virtualmachineinstancemigrations"): {"adds-a-selector": _ADDS},
-        # KubeVirt's own migrations, for example evacuations, must not wait for kubevirt-webhook.
-        ("mutate", names.MIGRATION, "virtualmachineinstancemigrations"): {
-            "adds-no-selector": f"!({_ADDS})",
-            "made-by-a-user": _BY_A_USER,
-        },
-        ("mutate", names.MIGRATION, "pods"): {
-            "made-by-kubevirt": _pod_conditions(scheduling)["made-by-kubevirt"],
-            "unbound": unset("object.spec", "nodeName"),
-            # Drains must not wait for kubevirt-webhook; other migrations with such a name and a selector are denied.
-            "not-of-a-drain": f"!({_OF_A_DRAIN})",
-        },
-        # Drains must not wait for kubevirt-webhook. An Eviction lacks its pod's labels, so its name is tested.
-        ("mutate", names.EVICTION, "pods"): {
-            # Pods that copy disks have names of many kinds.
-            **({} if settings.eviction.protect_transfers_seconds else {"of-a-launcher-pod": _LAUNCHER_NAME}),
-            "requested-by": f"has({annotations}) && {requester} in {annotations} && {value} in [{listed}]",
-            "not-by-kubevirt": _BY_A_USER,
-        },
-    }
-    conditions = by_place[endpoint.verb, endpoint.policy, endpoint.resource]
-    return [{"name": name, "expression": cel} for name, cel in conditions.items()]
-
-
-def _kubevirts_updates(settings: Settings) -> dict[str, str]:
-    """CEL without which KubeVirt could not work on VMs while no replica answers, where that denies requests.
-
-    What KubeVirt creates follows a user's template (of a pool, a clone, a snapshot) and is matched, as is another
-    instancetype. Where KubeVirt runs is not always known, and then a tenant may name an account like KubeVirt's: all
-    that this gains is an update that leaves the instancetype as it is.
-    """
-    user, place = "request.userInfo.username", settings.scheduling.kubevirt_namespace
-    accounts = (names.CONTROLLER_ACCOUNT, names.API_ACCOUNT)
-    if place:
-        maker = f"{user} in [" + ", ".join(f'"system:serviceaccount:{place}:{account}"' for account in accounts) + "]"
-    else:
-        ends = " || ".join(f'{user}.endsWith(":{account}")' for account in accounts)
-        maker = f'{user}.startsWith("system:serviceaccount:") && ({ends})'
-    field = "spec.instancetype"
-    both = f"has(object.{field}) == has(oldObject.{field})"
-    same = f"{both} && (!has(object.{field}) || object.{field} == oldObject.{field})"
-    return {"no-update-by-kubevirt": f'request.operation == "CREATE" || !({maker}) || !({same})'}
-
-
-_LAUNCHER_NAME: Final = f'request.name.startsWith("{names.LAUNCHER_APP}-")'
-_BY_A_USER: Final = f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACCOUNT}")'
-_ADDS: Final = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
-_POLICY: Final = f'object.metadata.annotations["{JOB_NAME}"]'
-_OF_A_DRAIN: Final = (
-    f'has(object.metadata.annotations) && "{JOB_NAME}" in object.metadata.annotations && ('
-    + " || ".join(f'{_POLICY}.startsWith("{prefix}")' for prefix in names.OWN_MIGRATIONS)
-    + ")"
-)
-_NOT_DELETED: Final = {"not-being-deleted": "!has(object.metadata.deletionTimestamp)"}
-_OF_A_VM: Final = (
-    "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner, "
-    "has(owner.controller) && owner.controller == true && "
-    f'owner.kind == "VirtualMachine" && owner.apiVersion.startsWith("{names.KUBEVIRT_GROUP}/"))'
-)
-
-
-def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
-    user = "request.userInfo.username"
-    if scheduling.kubevirt_namespace:
-        maker = f'{user} == "{controller_account(scheduling.kubevirt_namespace)}"'
-    else:
-        maker = f'{user}.startsWith("system:serviceaccount:") && {user}.endsWith(":{names.CONTROLLER_ACCOUNT}")'
-    # Constraints do not depend on the scheduler, so a namespace can enable them alone.
-    spread = "" if scheduling.spread == names.OFF else f" || {unspread('object.spec')}"
-    return {
-        "made-by-kubevirt": maker,
-        "unbound": unset("object.spec", "nodeName"),
-        # Pods with the injected scheduler too: while it is unavailable, they fall back to the default scheduler.
-        "default-or-injected-scheduler": (
-            f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
-            f" || {has_annotation('object')}{only_by_webhook('object.spec.schedulerName', scheduling)}"
-            f"{spread}"
-        ),
-    }
 
 
 async def answered(answer: Awaitable[tuple[int, bytes]], where: str, fix: str = AGAIN) -> tuple[int, bytes]:
@@ -313,7 +143,7 @@ def check_url(url: str, option: str = "--url") -> None:
 
 def configurations(settings: Settings, target: RegistrationTarget = RegistrationTarget()) -> list[Manifest]:  # noqa: B008 - frozen
     """The three configurations: two mutating, one validating."""
-    on = [endpoint for endpoint in ENDPOINTS if endpoint.is_on(settings)]
+    on = [endpoint for endpoint in ENDPOINTS if endpoint.is_on(settings.policy(endpoint.policy))]
     mutating = [each for each in on if each.verb == "mutate"]
     manifests: list[Manifest] = []
     for kind, name, endpoints in (
@@ -347,7 +177,7 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
         "clientConfig": config,
         "rules": [{**matched, "resources": [resource], "scope": "Namespaced"}],
         "namespaceSelector": {"matchExpressions": namespace_selector(endpoint.policy, settings, modes)},
-        "matchConditions": match_conditions(endpoint, settings),
+        "matchConditions": _match_conditions(endpoint, settings),
         # The API server converts objects of other versions, so that one rule matches them all.
         "matchPolicy": "Equivalent",
         "failurePolicy": "Fail" if fail else "Ignore",
@@ -356,11 +186,8 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
         "timeoutSeconds": settings.webhooks.timeout_seconds,
         "admissionReviewVersions": ["v1"],
     }
-    if endpoint.kind == "Pod":
-        selector: Manifest = {"matchLabels": {names.APP_LABEL: names.LAUNCHER_APP}}
-        if endpoint.policy == names.MIGRATION:
-            selector["matchExpressions"] = [{"key": MIGRATION_POLICY_UID, "operator": "Exists"}]
-        entry["objectSelector"] = selector
+    if endpoint.object_selector:
+        entry["objectSelector"] = deepcopy(endpoint.object_selector)
     if endpoint.verb == "mutate":
         # A later webhook may change a pod again. VMs are excluded: after KubeVirt's mutator, one whose inference failed
         # looks as if it never had an instancetype.
@@ -368,7 +195,14 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
     return entry
 
 
-def namespace_selector(policy: Policy, settings: Settings, modes: Iterable[Mode]) -> list[Manifest]:
+def _match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, str]]:
+    section = settings.policy(endpoint.policy)
+    further = endpoint.match_conditions_if_closed(section) if fails_closed(endpoint, settings) else {}
+    conditions = {**endpoint.match_conditions(section), **further}
+    return [{"name": name, "expression": cel} for name, cel in conditions.items()]
+
+
+def namespace_selector(policy: PolicyName, settings: Settings, modes: Iterable[Mode]) -> list[Manifest]:
     """The namespaces in some modes of a policy, ``enforce`` alone or others, as a selector's ``matchExpressions``."""
     label = names.policy_label(policy)
     values = list(modes)

@@ -15,7 +15,7 @@ from webhook.k8s.client.api import Requests, explain
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.selectors import LabelSelector
-from webhook.review.endpoints import ENDPOINTS
+from webhook.policies.registry import ENDPOINTS
 
 REGISTRATION: Final = "admissionregistration.k8s.io"
 _LABEL: Final = "app.kubernetes.io/name"

@@ -17,10 +17,9 @@ from webhook.admission.decision import Decision
 from webhook.admission.step_budget import TooComplex
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
-from webhook.facts import Batch, Facts, ListKey, ObjectKey, advance, uncached_key
+from webhook.facts import Batch, Facts, ListKey, ObjectKey, Unreadable, advance, uncached_key
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import NAMED_BY_VMS
-from webhook.policies.common.required_facts import Unreadable
 
 T = TypeVar("T")
 

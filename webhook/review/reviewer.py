@@ -30,8 +30,8 @@ from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
 from webhook.facts import Batch, Facts, NotInMemory, advance, from_memory
 from webhook.names import Mode
+from webhook.policy import Endpoint
 from webhook.review.driver import OutOfTime, confirmed, drive
-from webhook.review.endpoints import Endpoint
 from webhook.review.scope import Scopes
 from webhook.settings.model import Settings
 

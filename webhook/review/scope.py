@@ -20,7 +20,7 @@ from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import KubeVirtInstall
-from webhook.names import Mode, Policy, Stage
+from webhook.names import Mode, PolicyName, Stage
 from webhook.settings.model import Settings
 
 _OBSERVED: Final = (names.WARN, names.AUDIT)
@@ -61,10 +61,10 @@ class Scopes:
     """Scopes that are kept as long as the facts behind them do not change."""
 
     def __init__(self) -> None:
-        self._cache: Final[dict[tuple[Policy, Stage, str], _CachedScope]] = {}
+        self._cache: Final[dict[tuple[PolicyName, Stage, str], _CachedScope]] = {}
 
     async def resolve(
-        self, policy: Policy, stage: Stage, request: Request[Any], facts: Facts, settings: Settings
+        self, policy: PolicyName, stage: Stage, request: Request[Any], facts: Facts, settings: Settings
     ) -> tuple[Scope, Any]:
         """The scope of a request that arrived at a policy's endpoint of a stage, and the policy's section for it."""
         name = request.namespace or ""
@@ -91,7 +91,7 @@ class Scopes:
 
 
 async def of_namespace(
-    policy: Policy, stage: Stage, namespace: str, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
+    policy: PolicyName, stage: Stage, namespace: str, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
 ) -> Scope:
     """The scope of a policy's endpoint of a stage in a namespace.
 
@@ -125,7 +125,9 @@ async def of_namespace(
     return _off(common.namespace_unreadable(namespace, why))
 
 
-def _scope_of(answer: Namespace | Unavailable | None, policy: Policy, stage: Stage, cluster_wide: bool) -> Scope | None:
+def _scope_of(
+    answer: Namespace | Unavailable | None, policy: PolicyName, stage: Stage, cluster_wide: bool
+) -> Scope | None:
     if answer is None or isinstance(answer, Unavailable):
         return None
     label = answer.meta.label(names.policy_label(policy))

@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from webhook.errors import InputError
-from webhook.policies.common.required_facts import Unreadable
+from webhook.facts import Unreadable
 from webhook.server.guard import guard_of
 from webhook.text import visible
 

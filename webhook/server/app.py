@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
-from webhook.review.endpoints import Endpoint
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer, encode
 from webhook.server.answers import (
     CLIENT_GONE,

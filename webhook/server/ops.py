@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from webhook.admission.wire import is_dry_run
-from webhook.review.endpoints import Endpoint
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
 from webhook.server.answers import (
     TrafficObserver,

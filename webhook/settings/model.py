@@ -36,7 +36,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError, c
 from webhook import names
 from webhook.errors import quote
 from webhook.kubevirt.releases.capabilities import parse_version
-from webhook.names import Policy
+from webhook.names import PolicyName
 
 # The type of errors of `mistake`; their context has `code`, `what`, `fix` and `key`.
 OWN_ERROR: Final = "settings"
@@ -1162,6 +1162,7 @@ class Settings(Section):
             update={
                 "schedulers": schedulers,
                 "scheduling": self.scheduling.model_copy(update={"schedulers": schedulers, **place}),
+                "instancetypes": self.instancetypes.model_copy(update=place),
                 "migration": self.migration.model_copy(update=place),
                 "eviction": self.eviction.model_copy(update=place),
                 "digest": digest,
@@ -1172,7 +1173,7 @@ class Settings(Section):
         """The settings with another KubeVirt version."""
         return self.model_copy(update={"kubevirt": self.kubevirt.model_copy(update={"version": version})})
 
-    def policy(self, policy: Policy) -> PolicySettings:
+    def policy(self, policy: PolicyName) -> PolicySettings:
         """The section of a policy."""
         section: PolicySettings = getattr(self, policy)
         return section

@@ -22,7 +22,7 @@ from webhook.cli.cases import model
 from webhook.cli.cases.command import run_cases
 from webhook.cluster.files import FilesCluster
 from webhook.k8s.yaml_documents import read_documents
-from webhook.review.endpoints import ENDPOINTS
+from webhook.policies.registry import ENDPOINTS
 from webhook.settings.model import Settings
 
 ROOT = Path(__file__).parents[3]

@@ -41,7 +41,7 @@ from webhook.cli.review.formats import Text
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
 from webhook.forecast.requests import Sending
-from webhook.review import endpoints
+from webhook.policies import registry
 from webhook.settings.file import load
 
 VM = """
@@ -455,7 +455,7 @@ def test_no_output_shows_secrets_but_when_they_are_asked_for(
 ) -> None:
     made = patching()
     denial = Denial(403, f"{PRESIGNED} is not allowed") if mode == "deny" else None
-    endpoint = next(e for e in endpoints.ENDPOINTS if e.path == "/mutate/instancetypes/virtualmachines/enforce")
+    endpoint = next(e for e in registry.ENDPOINTS if e.path == "/mutate/instancetypes/virtualmachines/enforce")
     changed = msgspec.structs.replace(endpoint, handler=always(msgspec.structs.replace(made, denial=denial)))
     monkeypatch.setattr("webhook.forecast.requests.ENDPOINTS", (changed,))
     obj = with_secrets() | {"spec": builders.vm()["spec"]}

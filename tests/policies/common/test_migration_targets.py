@@ -15,7 +15,7 @@ from tests.policies.migration import world as migrations
 from tests.policies.migration.world import FOO, ONE_DEVICE, OWNED, OWNER, PODS, POLICY, VMI, facts, migration, vmi
 from webhook.admission.reasons import common
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, from_memory
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, Unreadable, from_memory
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.k8s.types.scheduling import Taint
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
@@ -27,7 +27,6 @@ from webhook.placement.nodes import HOSTNAME, Tolerated
 from webhook.placement.requirements import Allocatable, Kvm, Label, Origin, Requirement, Untainted
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Target, availability, details, no_node
-from webhook.policies.common.required_facts import Unreadable
 
 WISH, RULE = "kubevirt.io/pool", "kubevirt.io/rule"
 LAST = ObjectKey(MIGRATIONS, "demo", "m1")

@@ -31,7 +31,7 @@ from webhook.placement.requirements import Origin, Staying, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import pods
 from webhook.policies.eviction.pods import blackout, cool_down, too_many
-from webhook.review.endpoints import BY_PATH
+from webhook.policies.registry import BY_PATH
 from webhook.settings.model import DAYS, Blackout, Day, EvictionSettings
 
 ALWAYS = (Blackout(begin="00:00", end="24:00"),)

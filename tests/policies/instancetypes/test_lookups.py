@@ -12,14 +12,13 @@ from tests.builders import Json
 from tests.policies.decisions import answered
 from tests.policies.instancetypes import world
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, Key, ObjectKey, from_memory
+from webhook.facts import Facts, Key, ObjectKey, Unreadable, from_memory
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.instancetype.find import MATCHERS
 from webhook.kubevirt.resources import UNSTRUCTURED
 from webhook.kubevirt.rules import NEWEST, read_vm
-from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes.lookups import Lookups
 
 SMALL_KIND = "VirtualMachineClusterInstancetype"

@@ -30,7 +30,7 @@ from tests.policies.migration.world import (
     vmi,
 )
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, from_memory
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, Unreadable, from_memory
 from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.types.selectors import Expression
 from webhook.placement.eligibility import Failure
@@ -39,7 +39,6 @@ from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Claim,
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
 from webhook.placement.requirements import Kvm, Label, Origin
 from webhook.policies.common import migration_targets, volumes
-from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration import explanation
 from webhook.policies.migration.explanation import Question
 

@@ -21,7 +21,8 @@ from webhook import names
 from webhook.admission.decision import Decision, Reason
 from webhook.admission.reasons import scheduling as reasons
 from webhook.k8s.resources import EVENTS
-from webhook.review.endpoints import BY_PATH, Endpoint
+from webhook.policies.registry import BY_PATH
+from webhook.policy import Endpoint
 from webhook.server.background.events import CAPACITY, WINDOW_SECONDS, Event, EventWriter, event_of
 
 REFUSED = Event("demo", "v1", "Namespace", "demo", "", "Denied", "no-eligible-node", "CREATE of x was refused: why")

@@ -12,7 +12,7 @@ from tests.server.background.conftest import ServedApi
 from webhook.admission.decision import Decision, Denial, Reason
 from webhook.k8s.resources import POLICY_REPORTS
 from webhook.k8s.types.meta import ObjectMeta
-from webhook.review.endpoints import BY_PATH
+from webhook.policies.registry import BY_PATH
 from webhook.server.background import policy_reports
 from webhook.server.background.policy_reports import MAX_RESULTS, NAME, DriftedObject, Reports
 

@@ -20,12 +20,15 @@ from tests.server.page.conftest import HOSTILE, labeled, record
 from tests.waiting import other_turns
 from webhook.errors import InputError
 from webhook.facts import Key, KubeVirtKey, NamespaceKey
+from webhook.policies.registry import POLICIES
 from webhook.server.explain import MAX_QUERY
 from webhook.server.page.recorder import OTHERS, DayCounts
 from webhook.server.page.renderer import MAX_VALUE, PageRenderer, asset
 from webhook.server.page.renderer import SLICE as PIECES
-from webhook.server.page.views import POLICIES, SLICE, PageQuery, namespace_table, pager
+from webhook.server.page.views import SLICE, PageQuery, namespace_table, pager
 
+# The place of a policy's cell.
+SCHEDULING = [policy.name for policy in POLICIES].index("scheduling")
 KNOWN = ("namespace", "to", "first", "policy")
 
 
@@ -97,7 +100,7 @@ async def test_modes_are_those_that_reviews_have() -> None:
 
 async def test_where_a_policy_counts_everywhere_all_namespaces_are_shown() -> None:
     rows, _ = await namespace_table(cluster(), builders.settings(cluster_wide=True), DayCounts())
-    modes = {name: cells[POLICIES.index("scheduling")].mode for name, cells in rows.items()}
+    modes = {name: cells[SCHEDULING].mode for name, cells in rows.items()}
     assert modes == {"lab": "audit", "odd": "invalid label", "plain": "enforce", "shop": "enforce"}
 
 
@@ -108,7 +111,7 @@ async def test_what_was_done_today_is_beside_the_mode() -> None:
     counts.add(record(namespace=OTHERS))
     rows, _ = await namespace_table(cluster(), builders.settings(), counts, prefix="g")
     ((name, cells),) = rows.items()
-    cell = cells[POLICIES.index("scheduling")]
+    cell = cells[SCHEDULING]
     assert (name, cell.mode, cell.counts) == ("gone", "unknown", (("patched", 2), ("denied", 1)))
 
 

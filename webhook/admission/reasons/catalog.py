@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.admission.decision import Reason
 from webhook.errors import quote
-from webhook.names import EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING, Policy
+from webhook.names import EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING, PolicyName
 
 # What a code stands for: a change, a denial, a request that is left alone, or a fault on the way to a decision.
 Kind = Literal["changed", "denied", "allowed", "skipped", "failed"]
@@ -35,7 +35,7 @@ class Meaning(msgspec.Struct, frozen=True):
         remedy: what to do about it; empty where nothing needs to be done.
     """
 
-    policies: tuple[Policy, ...]
+    policies: tuple[PolicyName, ...]
     kind: Kind
     meaning: str
     remedy: str = ""
@@ -45,7 +45,7 @@ class Meaning(msgspec.Struct, frozen=True):
 MEANINGS: Final[dict[str, Meaning]] = {}
 
 
-def define(kind: Kind, code: str, meaning: str, remedy: str = "", *, by: tuple[Policy, ...] = ALL) -> str:
+def define(kind: Kind, code: str, meaning: str, remedy: str = "", *, by: tuple[PolicyName, ...] = ALL) -> str:
     """A code, words in lower case with dashes, which is in `MEANINGS` from now on; the rest is as in `Meaning`.
 
     Raises:

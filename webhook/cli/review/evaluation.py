@@ -28,7 +28,7 @@ from webhook.kubevirt.releases.fields import VIRTUAL_MACHINE
 from webhook.kubevirt.releases.release import NEWEST
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.templates import KIND, MissingParametersError
-from webhook.review.endpoints import Endpoint
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import Settings
 

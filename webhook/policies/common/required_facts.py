@@ -9,25 +9,13 @@ from typing import Final, TypeVar
 
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey
+from webhook.facts import Facts, Key, KubeVirtKey, Unreadable
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.launcher import ACCOUNTS, account
 
 T = TypeVar("T")
 
 _CONFIGURATION: Final = "KubeVirt's configuration"
-
-
-class Unreadable(Exception):  # noqa: N818 - a state of affairs
-    """A policy needs a fact that could not be read; it must not take that for the fact's absence.
-
-    Args:
-        why: the cause as a clause.
-    """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
 
 
 async def read(facts: Facts, key: Key[T], noun: str) -> T | None:

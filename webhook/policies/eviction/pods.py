@@ -22,7 +22,7 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons import eviction as reasons
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
-from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey, Unreadable
 from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.core import Eviction
 from webhook.kubevirt.config import DEFAULTS
@@ -45,7 +45,7 @@ from webhook.placement.quota import QUOTAS
 from webhook.placement.requirements import Origin, Staying
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import details, no_node
-from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read, read_configuration
+from webhook.policies.common.required_facts import is_kubevirts, read, read_configuration
 from webhook.settings.model import WEEK, Blackout, EvictionSettings
 
 # What the descheduler writes into the Evictions that it sends.

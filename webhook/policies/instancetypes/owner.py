@@ -17,6 +17,7 @@ from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, skip
 from webhook.admission.reasons import common
 from webhook.admission.reasons import instancetypes as reasons
+from webhook.facts import Unreadable
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import Json, share
@@ -27,7 +28,6 @@ from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.types.core import MATCHER
 from webhook.policies.common.ownership import Manifests
-from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.settings.model import InstancetypeSettings
 from webhook.text import shorten

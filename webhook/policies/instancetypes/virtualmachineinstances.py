@@ -18,7 +18,7 @@ from webhook.admission.patch import changes
 from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import Request
 from webhook.errors import InputError, quote
-from webhook.facts import Facts
+from webhook.facts import Facts, Unreadable
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import find
@@ -27,7 +27,6 @@ from webhook.kubevirt.rejection import CAUSES_SHOWN, Cause, Conflicts, NotFound,
 from webhook.kubevirt.vm import standalone_vmi
 from webhook.kubevirt.vm.size import size_field
 from webhook.kubevirt.vm.standalone_vmi import Filled
-from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.settings.model import InstancetypeSettings

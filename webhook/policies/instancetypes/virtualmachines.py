@@ -14,7 +14,7 @@ from webhook.admission.patch import changes
 from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
-from webhook.facts import Facts
+from webhook.facts import Facts, Unreadable
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import ClusterConfig
@@ -28,7 +28,6 @@ from webhook.kubevirt.types.core import MATCHER
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import size_field
 from webhook.policies.common.ownership import Manifests
-from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError, named_references
 from webhook.policies.instancetypes.owner import Default, Findings

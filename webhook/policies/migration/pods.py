@@ -16,7 +16,7 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons import migration as reasons
 from webhook.admission.step_budget import spend
 from webhook.admission.wire import Request
-from webhook.facts import Facts, ObjectKey
+from webhook.facts import Facts, ObjectKey, Unreadable
 from webhook.k8s.types.core import TargetPod
 from webhook.k8s.types.selectors import find_malformed
 from webhook.kubevirt.launcher import vmi_owner
@@ -25,7 +25,7 @@ from webhook.placement.nodes import CPU_VENDOR, reserved_keys
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import is_sticky_label
 from webhook.policies.common import migration_targets
-from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read
+from webhook.policies.common.required_facts import is_kubevirts, read
 from webhook.settings.model import MigrationSettings
 
 _TERMS: Final = (

@@ -23,7 +23,7 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons import scheduling as reasons
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
-from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
+from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, Unreadable, VmiKey
 from webhook.k8s.json_tree import ABSENT, locate, lookup
 from webhook.k8s.types.core import SchedulingPod
 from webhook.k8s.types.meta import Object, OwnerReference
@@ -34,7 +34,7 @@ from webhook.kubevirt.rejection import Rejection
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
 from webhook.kubevirt.types.views import InstancetypeSpec, MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
 from webhook.policies.common.ownership import Manifests
-from webhook.policies.common.required_facts import Unreadable, is_kubevirts
+from webhook.policies.common.required_facts import is_kubevirts
 from webhook.settings.model import SchedulingSettings
 
 _INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION)

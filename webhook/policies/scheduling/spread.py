@@ -23,7 +23,7 @@ from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.reasons import scheduling as reasons
 from webhook.admission.wire import Request
-from webhook.facts import Facts, NodesKey
+from webhook.facts import Facts, NodesKey, Unreadable
 from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.types.core import SchedulingPod
 from webhook.k8s.types.meta import Object
@@ -36,7 +36,7 @@ from webhook.placement.nodes import HOSTNAME, ZONE
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import own_requirements
 from webhook.policies.common.ownership import Manifests
-from webhook.policies.common.required_facts import Unreadable, is_kubevirts
+from webhook.policies.common.required_facts import is_kubevirts
 from webhook.settings.model import SchedulingSettings
 
 _TOPOLOGY_KEYS: Final = {"hostname": (HOSTNAME,), "zone": (ZONE,), "both": (ZONE, HOSTNAME)}

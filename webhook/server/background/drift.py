@@ -26,7 +26,7 @@ from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.meta import Object, Unstructured, decode_status
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
-from webhook.review.endpoints import Endpoint
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server.background.policy_reports import DriftedObject, Reports, add_result, empty_report
 from webhook.server.background.scanned_objects import (

@@ -24,7 +24,7 @@ from webhook.k8s.client.api import ApiConnectionError, Requests, explain
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.resources import EVENTS
 from webhook.k8s.types.meta import Object
-from webhook.review.endpoints import Endpoint
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
 
 RESULTS: Final = ("written", "repeated", "dropped", "failed")

@@ -20,7 +20,7 @@ from webhook.k8s.client.api import READ_ERRORS, ApiError, Transport, explain, li
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.resources import POLICY_REPORTS
 from webhook.k8s.types.meta import ObjectMeta
-from webhook.review.endpoints import Endpoint
+from webhook.policy import Endpoint
 
 NAME: Final = "kubevirt-webhook"
 _MANAGED_BY: Final = ("app.kubernetes.io/managed-by", NAME)

@@ -24,8 +24,9 @@ from webhook.k8s.resources import UNSTRUCTURED_PODS, Resource
 from webhook.k8s.types.meta import Object, Unstructured
 from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
-from webhook.names import Policy
-from webhook.review.endpoints import ENDPOINTS, Endpoint
+from webhook.names import PolicyName
+from webhook.policies.registry import ENDPOINTS
+from webhook.policy import Endpoint
 from webhook.settings.model import Settings
 
 _ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -56,18 +57,21 @@ SCANNED_KINDS: Final = (
 )
 
 
-def scanned_kinds(policies: Collection[Policy], settings: Settings) -> list[ScannedKind]:
+def scanned_kinds(policies: Collection[PolicyName], settings: Settings) -> list[ScannedKind]:
     """What to list in a namespace that enforces these policies: nothing that the settings have switched off."""
     chosen = (
         replace(
-            kind, endpoints=tuple(each for each in kind.endpoints if each.policy in policies and each.is_on(settings))
+            kind,
+            endpoints=tuple(
+                each for each in kind.endpoints if each.policy in policies and each.is_on(settings.policy(each.policy))
+            ),
         )
         for kind in SCANNED_KINDS
     )
     return [kind for kind in chosen if kind.endpoints]
 
 
-def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:
+def enforced_policies(namespace: Object, settings: Settings) -> frozenset[PolicyName]:
     """The policies for which the API server calls this server in a namespace, with mode ``enforce``."""
     meta, labels = namespace.meta, namespace.meta.labels or {}
     requirements = settings.webhooks.namespace_selector.match_expressions
@@ -77,7 +81,7 @@ def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy
     if not all(expression.accepts(labels.get(expression.key)) for expression in selector):
         return frozenset()
 
-    def is_enforced(policy: Policy) -> bool:
+    def is_enforced(policy: PolicyName) -> bool:
         default = names.ENFORCE if settings.policy(policy).cluster_wide else ""
         return labels.get(names.policy_label(policy), default) == names.ENFORCE
 

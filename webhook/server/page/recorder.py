@@ -12,8 +12,8 @@ import msgspec
 from webhook.admission.audit import AuditedObject, Label, Record, Sink
 from webhook.admission.decision import Change, Reason
 from webhook.k8s.types.meta import unix_time
-from webhook.names import Policy
-from webhook.review.endpoints import BY_PATH
+from webhook.names import PolicyName
+from webhook.policies.registry import BY_PATH
 from webhook.text import shorten
 
 CAPACITY: Final = 400
@@ -42,7 +42,7 @@ class ShownDecision(msgspec.Struct, frozen=True):
     """
 
     number: int
-    policy: Policy
+    policy: PolicyName
     record: Record
     left_out: int
 
@@ -161,7 +161,7 @@ class DayCounts:
         self.day = ""
         self.total: Counter[Label] = Counter()
         self._requests: Final[OrderedDict[tuple[str, ...], _CountedRequest]] = OrderedDict()
-        self._counts: dict[str, dict[Policy, Counter[Label]]] = {}
+        self._counts: dict[str, dict[PolicyName, Counter[Label]]] = {}
 
     def add(self, record: Record) -> None:
         """Count a decision."""
@@ -199,7 +199,7 @@ class DayCounts:
             self.total[decision] += 1
             counted.decision = decision
 
-    def of(self, namespace: str, policy: Policy) -> Counter[Label]:
+    def of(self, namespace: str, policy: PolicyName) -> Counter[Label]:
         """The decisions of a policy in a namespace by what was decided."""
         return self._counts.get(namespace, {}).get(policy, _NONE)
 

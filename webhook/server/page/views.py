@@ -18,8 +18,9 @@ from webhook.admission.reasons import MEANINGS, common
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotInMemory, from_memory
-from webhook.names import Policy
+from webhook.names import PolicyName
 from webhook.policies.migration.explanation import FactPermissions, NotThere, Question, few, matrix
+from webhook.policies.registry import POLICIES
 from webhook.review.driver import drive
 from webhook.review.scope import of_namespace
 from webhook.server.admin import PAGE_PATH
@@ -103,7 +104,7 @@ def pager(query: PageQuery, path: str, first: int, shown: int, total: int) -> di
 
 
 # In the order in which a VM meets them.
-POLICIES: Final[tuple[Policy, ...]] = (names.INSTANCETYPES, names.SCHEDULING, names.MIGRATION, names.EVICTION)
+_NAMES: Final = tuple(policy.name for policy in POLICIES)
 # Looking at so many namespaces' labels takes a fraction of a millisecond.
 SLICE: Final = 500
 UNKNOWN: Final = "unknown"
@@ -121,7 +122,7 @@ class PolicyCell(msgspec.Struct, frozen=True):
         counts: what it did today, without requests that it skipped.
     """
 
-    policy: Policy
+    policy: PolicyName
     mode: str
     counts: tuple[tuple[Label, int], ...]
 
@@ -131,10 +132,10 @@ async def namespace_table(
 ) -> tuple[dict[str, tuple[PolicyCell, ...]], int]:
     """The namespaces with a prefix that have opted in to a policy, or in which one did something today.
 
-    At most `ROWS` of them are returned, from the ``first`` on, with cells for all `POLICIES`, and how many there are.
+    At most `ROWS` of them are returned, from the ``first`` on, with cells for all policies, and how many there are.
     """
-    everywhere = any(settings.policy(policy).cluster_wide for policy in POLICIES)
-    opt_ins = [names.policy_label(policy) for policy in POLICIES]
+    everywhere = any(settings.policy(policy).cluster_wide for policy in _NAMES)
+    opt_ins = [names.policy_label(policy) for policy in _NAMES]
     namespaces = {name for name in counts.namespaces() if name.startswith(prefix)}
     for looked, namespace in enumerate(cluster.namespaces()):
         if looked % SLICE == SLICE - 1:
@@ -143,16 +144,16 @@ async def namespace_table(
         if name.startswith(prefix) and (everywhere or any(label in labels for label in opt_ins)):
             namespaces.add(name)
 
-    def cell(name: str, policy: Policy) -> PolicyCell:
+    def cell(name: str, policy: PolicyName) -> PolicyCell:
         did = counts.of(name, policy)
         shown = tuple((label, did[label]) for label in _LABELS if did[label])
         return PolicyCell(policy, _mode(name, policy, cluster, settings), shown)
 
     part = sorted(namespaces)[first : first + ROWS]
-    return {name: tuple(cell(name, policy) for policy in POLICIES) for name in part}, len(namespaces)
+    return {name: tuple(cell(name, policy) for policy in _NAMES) for name in part}, len(namespaces)
 
 
-def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) -> str:
+def _mode(namespace: str, policy: PolicyName, cluster: Cluster, settings: Settings) -> str:
     if namespace == OTHERS:
         return UNKNOWN
 
@@ -298,7 +299,7 @@ class PageViews(msgspec.Struct, frozen=True):
             "tiles": [(label, total.get(label, 0), text) for label, text in _TILES.items()],
             "skipped": total.get("skipped", 0),
             "health": self._health_rows(),
-            "policies": POLICIES,
+            "policies": _NAMES,
             "rows": rows,
             "prefix": prefix,
             "pager": pager(query, PATH, first, len(rows), count),
@@ -308,7 +309,7 @@ class PageViews(msgspec.Struct, frozen=True):
 
     def _decisions(self, query: PageQuery) -> PageAnswer:
         filters = {name: query.text(name) for name in ("namespace", "name", "code")}
-        filters["policy"] = query.one_of("policy", POLICIES)
+        filters["policy"] = query.one_of("policy", _NAMES)
         filters["decision"] = query.one_of("decision", _LABELS)
 
         def is_wanted(each: ShownDecision) -> bool:
@@ -328,7 +329,7 @@ class PageViews(msgspec.Struct, frozen=True):
         values = {
             "filters": filters,
             "filtered": any(filters.values()),
-            "policies": POLICIES,
+            "policies": _NAMES,
             "labels": _LABELS,
             "rows": rows,
             "kept": len(self.recorder.log),
@@ -384,7 +385,7 @@ class PageViews(msgspec.Struct, frozen=True):
 def _reasons() -> PageAnswer:
     rows = sorted(MEANINGS.items(), key=lambda row: row[0])
     sections = [("several policies", [row for row in rows if len(row[1].policies) > 1])]
-    sections += [(policy, [row for row in rows if row[1].policies == (policy,)]) for policy in POLICIES]
+    sections += [(policy, [row for row in rows if row[1].policies == (policy,)]) for policy in _NAMES]
     return PageAnswer("reasons.html", {"sections": sections})
 
 

@@ -36,7 +36,8 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, KubeVirtKey, SchedulerHealth, SchedulerKey
 from webhook.install.registration import Registration, RegistrationTarget, configurations
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
-from webhook.review.endpoints import BY_PATH, Endpoint
+from webhook.policies.registry import BY_PATH
+from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
 from webhook.server.app import ReviewApp
 from webhook.server.guard import Limits

@@ -1,35 +1,23 @@
-"""The endpoints: which path is served by which policy, on which view, and the answer when it cannot be evaluated."""
+"""A policy as one value: what it is named, the section of the settings that it reads, and the endpoints that it serves.
+
+Each directory in `webhook.policies` has such a value, `webhook.policies.registry` has all of them. Whoever serves,
+installs or checks policies gets what it needs from there, and names none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
-from webhook.k8s.resources import PODS, Resource
-from webhook.k8s.types.core import Eviction, SchedulingPod, TargetPod
+from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
-from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS, VMIS
-from webhook.kubevirt.types.views import UnstructuredVm, VirtualMachine
-from webhook.names import Policy, Stage
-from webhook.placement.machines import MIGRATIONS
-from webhook.policies.eviction import pods as evictions
-from webhook.policies.instancetypes import virtualmachineinstances, virtualmachines
-from webhook.policies.migration import pods, virtualmachineinstancemigrations
-from webhook.policies.scheduling import scheduler_name, spread
-from webhook.settings.model import (
-    EvictionSettings,
-    InstancetypeSettings,
-    MigrationSettings,
-    PolicySettings,
-    SchedulingSettings,
-    Settings,
-)
+from webhook.names import PolicyName, Stage
+from webhook.settings.model import PolicySettings, Settings
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)
@@ -64,6 +52,27 @@ def combine(first: Handler[V, S], second: _HandlerOf[V, S, Decision | None]) -> 
     return handler
 
 
+Verb: TypeAlias = Literal["mutate", "validate"]
+# Expressions in CEL by their names, as a webhook entry's matchConditions.
+Conditions: TypeAlias = Mapping[str, str]
+
+
+def _always(_: PolicySettings) -> bool:
+    return True
+
+
+def _no_conditions(_: PolicySettings) -> Conditions:
+    return {}
+
+
+class Subresource(msgspec.Struct, frozen=True):
+    """A subresource that is reviewed instead of the objects themselves, and the kind that is sent to it."""
+
+    name: str
+    group: str
+    kind: str
+
+
 class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
     """One path of the server and one entry of a webhook configuration.
 
@@ -78,11 +87,15 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
             policy's failurePolicy is Fail.
         denies: whether the policy may deny a request here in mode ``enforce``; then overload does, too.
         sub_resource: subresource of the resource, for example ``eviction``; empty: none.
+        is_on: whether the policy's settings let it look at these objects at all.
+        match_conditions: CEL that keeps requests away which the policy would allow without changes anyway.
+        match_conditions_if_closed: further ones where requests are denied while no replica answers.
+        object_selector: the entry's objectSelector; None: it has none.
         path: path on the server, which follows from the rest.
     """
 
-    verb: Literal["mutate", "validate"]
-    policy: Policy
+    verb: Verb
+    policy: PolicyName
     stage: Stage
     group: str
     version: str
@@ -95,6 +108,10 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
     on_error: Literal["allow", "deny"]
     denies: bool
     sub_resource: str = ""
+    is_on: Callable[[S], bool] = _always
+    match_conditions: Callable[[S], Conditions] = _no_conditions
+    match_conditions_if_closed: Callable[[S], Conditions] = _no_conditions
+    object_selector: Mapping[str, Any] | None = None
     path: str = ""
 
     def __post_init__(self) -> None:
@@ -105,53 +122,33 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
         """Whether requests are denied while they cannot be evaluated."""
         return self.on_error == "deny" and settings.policy(self.policy).fails_closed
 
-    def is_on(self, settings: Settings) -> bool:
-        """Whether the settings let the policy look at these objects at all."""
-        scheduling, instancetypes = settings.scheduling, settings.instancetypes
-        in_vms = scheduling.virtual_machines or scheduling.spread_virtual_machines
-        in_vmis = scheduling.virtual_machine_instances or scheduling.spread_virtual_machine_instances
-        switches = {
-            (names.SCHEDULING, UNSTRUCTURED_VMS.plural): in_vms,
-            (names.SCHEDULING, UNSTRUCTURED_VMIS.plural): in_vmis,
-            (names.INSTANCETYPES, UNSTRUCTURED_VMS.plural): instancetypes.virtual_machines,
-            (names.INSTANCETYPES, UNSTRUCTURED_VMIS.plural): instancetypes.virtual_machine_instances,
-        }
-        return switches.get((self.policy, self.resource), True)
-
 
 # An endpoint of whatever objects and policy.
 Endpoint: TypeAlias = PolicyEndpoint[Any, Any]
 
-
-_SCHEDULING: Final = (names.SCHEDULING, SchedulingSettings)
-_INSTANCETYPES: Final = (names.INSTANCETYPES, InstancetypeSettings)
-_MIGRATION: Final = (names.MIGRATION, MigrationSettings)
-_EVICTION: Final = (names.EVICTION, EvictionSettings)
-
-_VMS: Final = UNSTRUCTURED_VMS.decoded_as(VirtualMachine)
-_WHOLE_VMS: Final = UNSTRUCTURED_VMS.decoded_as(UnstructuredVm)
-_PODS: Final = PODS.decoded_as(SchedulingPod)
-_TARGET_PODS: Final = PODS.decoded_as(TargetPod)
-_EVICTIONS: Final = PODS.decoded_as(Eviction)
+_STAGES: Final[tuple[Stage, ...]] = ("enforce", "observe")
 
 
-def _both_stages(
-    verb: Literal["mutate", "validate"],
-    section: tuple[Policy, type[S]],
+def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between policies
+    verb: Verb,
+    policy: PolicyName,
     objects: Resource[V],
     handler: Handler[V, S],
     *,
+    match_conditions: Callable[[S], Conditions],
+    match_conditions_if_closed: Callable[[S], Conditions] = _no_conditions,
+    is_on: Callable[[S], bool] = _always,
     denies: bool = False,
-) -> Iterable[PolicyEndpoint[V, S]]:
+    subresource: Subresource | None = None,
+    object_selector: Mapping[str, Any] | None = None,
+) -> tuple[PolicyEndpoint[V, S], ...]:
     """The endpoints of both stages. What mutates allows a request that it cannot evaluate; what validates does not."""
-    is_eviction = objects is _EVICTIONS
-    group, kind = ("policy", "Eviction") if is_eviction else (objects.group, objects.kind)
+    group, kind = (subresource.group, subresource.kind) if subresource else (objects.group, objects.kind)
     codec = Codec(objects.view, group, kind)
-    stages: tuple[Stage, ...] = ("enforce", "observe")
-    for stage in stages:
-        yield PolicyEndpoint(
+    return tuple(
+        PolicyEndpoint(
             verb=verb,
-            policy=section[0],
+            policy=policy,
             stage=stage,
             group=objects.group,
             version=objects.version,
@@ -163,23 +160,29 @@ def _both_stages(
             codec=codec,
             on_error="deny" if verb == "validate" else "allow",
             denies=denies or verb == "validate",
-            sub_resource="eviction" if is_eviction else "",
+            sub_resource=subresource.name if subresource else "",
+            is_on=is_on,
+            match_conditions=match_conditions,
+            match_conditions_if_closed=match_conditions_if_closed,
+            object_selector=object_selector,
         )
+        for stage in _STAGES
+    )
 
 
-# In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
-ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    *_both_stages("mutate", _INSTANCETYPES, _WHOLE_VMS, virtualmachines.apply_defaults),
-    *_both_stages("mutate", _INSTANCETYPES, UNSTRUCTURED_VMIS, virtualmachineinstances.fill_vmi, denies=True),
-    *_both_stages("mutate", _SCHEDULING, _VMS, combine(scheduler_name.schedule_vm, spread.spread_vm)),
-    *_both_stages("mutate", _SCHEDULING, VMIS, combine(scheduler_name.schedule_vmi, spread.spread_vmi)),
-    *_both_stages("mutate", _SCHEDULING, _PODS, combine(scheduler_name.schedule_pod, spread.spread_pod)),
-    *_both_stages("mutate", _MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.warn_of_migration),
-    *_both_stages("mutate", _MIGRATION, _TARGET_PODS, pods.constrain_pod),
-    # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's evacuationNodeName.
-    *_both_stages("mutate", _EVICTION, _EVICTIONS, evictions.evaluate_eviction, denies=True),
-    *_both_stages("validate", _MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.validate_migration),
-    *_both_stages("validate", _INSTANCETYPES, _WHOLE_VMS, virtualmachines.validate_vm),
-)
+class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
+    """All that the rest of the program needs to know of a policy.
 
-BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}
+    Attributes:
+        name: its namespace label, its directory, its section of the settings and its page in docs/.
+        settings: the section's class.
+        endpoints: in the order in which the API server is to call them, and both stages of each.
+    """
+
+    name: PolicyName
+    settings: type[S]
+    endpoints: tuple[PolicyEndpoint[Any, S], ...]
+
+
+# A policy of whatever settings.
+AnyPolicy: TypeAlias = Policy[Any]

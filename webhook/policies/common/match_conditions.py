@@ -1,0 +1,27 @@
+"""CEL of match conditions that several policies share."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from webhook import names
+from webhook.kubevirt.launcher import controller_account
+
+NOT_DELETED: Final = {"not-being-deleted": "!has(object.metadata.deletionTimestamp)"}
+# Neither drains nor KubeVirt's own migrations may wait for kubevirt-webhook.
+BY_A_USER: Final = f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACCOUNT}")'
+LAUNCHERS: Final[dict[str, Any]] = {"matchLabels": {names.APP_LABEL: names.LAUNCHER_APP}}
+
+
+def unset(parent: str, field: str) -> str:
+    """A field is absent, null or empty."""
+    # A schema that preserves unknown fields keeps null.
+    return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
+
+
+def made_by_kubevirt(kubevirt_namespace: str) -> str:
+    """KubeVirt's controller sent the request; without the namespace, a controller of that name."""
+    user = "request.userInfo.username"
+    if kubevirt_namespace:
+        return f'{user} == "{controller_account(kubevirt_namespace)}"'
+    return f'{user}.startsWith("system:serviceaccount:") && {user}.endsWith(":{names.CONTROLLER_ACCOUNT}")'

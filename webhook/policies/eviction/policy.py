@@ -1,0 +1,31 @@
+"""The eviction policy as a value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.k8s.resources import PODS
+from webhook.k8s.types.core import Eviction
+from webhook.names import EVICTION
+from webhook.policies.eviction import match_conditions
+from webhook.policies.eviction.pods import evaluate_eviction
+from webhook.policy import Policy, Subresource, both_stages
+from webhook.settings.model import EvictionSettings
+
+POLICY: Final = Policy(
+    name=EVICTION,
+    settings=EvictionSettings,
+    endpoints=(
+        # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's
+        # evacuationNodeName.
+        *both_stages(
+            "mutate",
+            EVICTION,
+            PODS.decoded_as(Eviction),
+            evaluate_eviction,
+            match_conditions=match_conditions.of_evictions,
+            denies=True,
+            subresource=Subresource("eviction", "policy", "Eviction"),
+        ),
+    ),
+)

@@ -1,0 +1,58 @@
+"""The instancetypes policy as a value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
+from webhook.kubevirt.types.views import UnstructuredVm
+from webhook.names import INSTANCETYPES
+from webhook.policies.instancetypes import match_conditions
+from webhook.policies.instancetypes.virtualmachineinstances import fill_vmi
+from webhook.policies.instancetypes.virtualmachines import apply_defaults, validate_vm
+from webhook.policy import Policy, both_stages
+from webhook.settings.model import InstancetypeSettings
+
+_VMS: Final = UNSTRUCTURED_VMS.decoded_as(UnstructuredVm)
+
+
+def _looks_at_vms(settings: InstancetypeSettings) -> bool:
+    return settings.virtual_machines
+
+
+def _looks_at_vmis(settings: InstancetypeSettings) -> bool:
+    return settings.virtual_machine_instances
+
+
+POLICY: Final = Policy(
+    name=INSTANCETYPES,
+    settings=InstancetypeSettings,
+    endpoints=(
+        *both_stages(
+            "mutate",
+            INSTANCETYPES,
+            _VMS,
+            apply_defaults,
+            is_on=_looks_at_vms,
+            match_conditions=match_conditions.of_vms,
+        ),
+        *both_stages(
+            "mutate",
+            INSTANCETYPES,
+            UNSTRUCTURED_VMIS,
+            fill_vmi,
+            is_on=_looks_at_vmis,
+            match_conditions=match_conditions.of_vmis,
+            denies=True,
+        ),
+        *both_stages(
+            "validate",
+            INSTANCETYPES,
+            _VMS,
+            validate_vm,
+            is_on=_looks_at_vms,
+            match_conditions=match_conditions.of_validated_vms,
+            match_conditions_if_closed=match_conditions.no_update_by_kubevirt,
+        ),
+    ),
+)

@@ -1,0 +1,44 @@
+"""The migration policy as a value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.k8s.resources import PODS
+from webhook.k8s.types.core import TargetPod
+from webhook.names import MIGRATION
+from webhook.placement.machines import MIGRATIONS
+from webhook.policies.migration import match_conditions
+from webhook.policies.migration.pods import constrain_pod
+from webhook.policies.migration.virtualmachineinstancemigrations import validate_migration, warn_of_migration
+from webhook.policy import Policy, both_stages
+from webhook.settings.model import MigrationSettings
+
+POLICY: Final = Policy(
+    name=MIGRATION,
+    settings=MigrationSettings,
+    endpoints=(
+        *both_stages(
+            "mutate",
+            MIGRATION,
+            MIGRATIONS,
+            warn_of_migration,
+            match_conditions=match_conditions.without_a_selector,
+        ),
+        *both_stages(
+            "mutate",
+            MIGRATION,
+            PODS.decoded_as(TargetPod),
+            constrain_pod,
+            match_conditions=match_conditions.of_target_pods,
+            object_selector=match_conditions.TARGET_PODS,
+        ),
+        *both_stages(
+            "validate",
+            MIGRATION,
+            MIGRATIONS,
+            validate_migration,
+            match_conditions=match_conditions.with_a_selector,
+        ),
+    ),
+)

@@ -1,0 +1,57 @@
+"""The scheduling policy as a value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.k8s.resources import PODS
+from webhook.k8s.types.core import SchedulingPod
+from webhook.kubevirt.resources import UNSTRUCTURED_VMS, VMIS
+from webhook.kubevirt.types.views import VirtualMachine
+from webhook.names import SCHEDULING
+from webhook.policies.common.match_conditions import LAUNCHERS
+from webhook.policies.scheduling import match_conditions
+from webhook.policies.scheduling.scheduler_name import schedule_pod, schedule_vm, schedule_vmi
+from webhook.policies.scheduling.spread import spread_pod, spread_vm, spread_vmi
+from webhook.policy import Policy, both_stages, combine
+from webhook.settings.model import SchedulingSettings
+
+
+def _looks_at_vms(settings: SchedulingSettings) -> bool:
+    return settings.virtual_machines or settings.spread_virtual_machines
+
+
+def _looks_at_vmis(settings: SchedulingSettings) -> bool:
+    return settings.virtual_machine_instances or settings.spread_virtual_machine_instances
+
+
+POLICY: Final = Policy(
+    name=SCHEDULING,
+    settings=SchedulingSettings,
+    endpoints=(
+        *both_stages(
+            "mutate",
+            SCHEDULING,
+            UNSTRUCTURED_VMS.decoded_as(VirtualMachine),
+            combine(schedule_vm, spread_vm),
+            is_on=_looks_at_vms,
+            match_conditions=match_conditions.of_vms,
+        ),
+        *both_stages(
+            "mutate",
+            SCHEDULING,
+            VMIS,
+            combine(schedule_vmi, spread_vmi),
+            is_on=_looks_at_vmis,
+            match_conditions=match_conditions.of_vmis,
+        ),
+        *both_stages(
+            "mutate",
+            SCHEDULING,
+            PODS.decoded_as(SchedulingPod),
+            combine(schedule_pod, spread_pod),
+            match_conditions=match_conditions.of_pods,
+            object_selector=LAUNCHERS,
+        ),
+    ),
+)
