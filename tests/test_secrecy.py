@@ -39,7 +39,7 @@ from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.names import Mode
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
-from webhook.server.background.events import event_of
+from webhook.server.events.writer import event_of
 from webhook.settings.model import InstancetypeSettings, Settings
 
 DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk": {}}]}}
