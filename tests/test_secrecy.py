@@ -40,7 +40,7 @@ from webhook.names import Mode
 from webhook.policies.registry import ENDPOINTS
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
-from webhook.server.background.events import event_of
+from webhook.server.events.writer import event_of
 from webhook.settings.model import InstancetypeSettings, Settings
 
 DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk": {}}]}}

@@ -15,7 +15,7 @@ from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer, digest_of, parse_reference
 from webhook.images.registry.fetch_queue import PullScope
 from webhook.server.answers import TrafficObserver
-from webhook.server.extender import Extender
+from webhook.server.layer_scores.extender import Extender
 
 _PLATFORM: Final = "linux/amd64"
 _REGISTRY: Final = "registry.example"

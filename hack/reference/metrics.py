@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from prometheus_client.metrics_core import Metric
 
 from hack.reference.markdown import cell, code, table
+from webhook.cluster.source import Cluster, T
+from webhook.errors import Unavailable
+from webhook.facts import Key
+from webhook.k8s.client.api import Transport
 from webhook.policies.registry import BY_PATH
-from webhook.server.ops import Metrics, MetricsState
+from webhook.server.ops import Metrics, MetricsState, StateMetric
+from webhook.server.part import ApiServer, Contribution, Kernel
 from webhook.server.runtime.certificates import Certificates
-from webhook.server.runtime.layers import LayerScores
-from webhook.server.runtime.serve import Background, metrics_state
+from webhook.server.runtime.serve import PARTS
+from webhook.server.runtime.state_metrics import metrics_state
 from webhook.settings.file import default_settings
 
 _HEADER: Final = """\
@@ -36,14 +43,47 @@ def page() -> str:
 
 
 def _families() -> Iterable[Metric]:
-    """What each part of a server registers; nothing of it runs, and no number is read."""
+    """What a server registers with all of its parts; nothing of it runs, and no number is read."""
     absent: Any = SimpleNamespace(index=None, staleness=None)
     server = Metrics(BY_PATH, lambda *_: None)
     certificates = Certificates(default_settings().tls, "localhost", logging.getLogger())
     state = metrics_state(absent, absent, absent, absent, tuple)
     yield from server.registry.collect()
-    yield from MetricsState([*state, *certificates.metrics(), *Background().metrics()]).describe()
-    yield from LayerScores(absent, absent, None).metrics().describe()
+    parts = asyncio.run(_contributed(certificates, server))
+    yield from MetricsState([*state, *certificates.metrics(), *parts]).describe()
+
+
+class _NoCluster(Cluster):
+    """Nothing asks it."""
+
+    def peek(self, key: Key[Any]) -> object:
+        raise NotImplementedError
+
+    async def read(self, key: Key[T], deadline: float) -> T | None | Unavailable:
+        raise NotImplementedError
+
+
+async def _contributed(certificates: Certificates, server: Metrics) -> Sequence[StateMetric]:
+    """The metrics of all parts, each of which ends before its tasks have had a turn."""
+    settings, absent = default_settings(), cast("Any", SimpleNamespace())
+
+    async def connect(_: AsyncExitStack) -> Transport:
+        return cast("Transport", absent)
+
+    offered = ApiServer(connect, lambda _: None)
+    kernel = Kernel(
+        at_start=settings,
+        settings=default_settings,
+        cluster=_NoCluster(),
+        api_server=offered,
+        audit=absent,
+        log=absent,
+        certificates=certificates,
+        metrics=server,
+        waiting_for=tuple,
+    )
+    async with AsyncExitStack() as ends:
+        return Contribution.joined([await ends.enter_async_context(part.running(kernel)) for part in PARTS]).metrics
 
 
 def _name(family: Metric) -> str:

@@ -34,7 +34,7 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, Evacuee, LauncherPod, Migration
 from webhook.policies.registry import BY_PATH, ENDPOINTS
 from webhook.review.reviewer import Evaluation, Reviewer
-from webhook.server.background.events import event_of
+from webhook.server.events.writer import event_of
 from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings
 
 CANARY = "canary-7d1f"

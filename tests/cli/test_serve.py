@@ -129,6 +129,9 @@ def test_serves_records_explains_shows_and_ends(tmp_path: Path, pair: Pair) -> N
     assert 'kubevirt_webhook_requests_total{code="200",webhook="/mutate/scheduling/pods/enforce"} 1.0' in metrics
     assert 'kubevirt_webhook_scheduler_available{scheduler="batch"} 0.0' in metrics
     assert 'kubevirt_webhook_explain_requests_total{code="200"} 1.0' in metrics
+    assert "# TYPE kubevirt_webhook_drift_objects gauge" in metrics
+    assert "kubevirt_webhook_drift_objects{" not in metrics
+    assert "kubevirt_webhook_layers_" not in metrics
     (line,) = server.audit  # type: ignore[attr-defined]
     assert (line["uid"], line["decision"]) == (response["uid"], "patched")
     assert line["reasons"][0]["code"] in decisions

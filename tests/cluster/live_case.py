@@ -13,6 +13,7 @@ from tests import builders
 from tests.cluster.fake_apiserver import ApiServers, FakeApiServer, HeldClock
 from tests.waiting import PATIENCE, until
 from webhook.cluster.live import LiveCluster
+from webhook.cluster.source import NodeReports
 from webhook.facts import Key
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
@@ -70,6 +71,7 @@ async def live(
     settings: Settings | None = None,
     *,
     start: bool = False,
+    reports: NodeReports | None = None,
     prepare: Callable[[FakeApiServer], object] = lambda _: None,
     **options: Any,
 ) -> AsyncIterator[LiveCase]:
@@ -83,6 +85,8 @@ async def live(
     options["on_health"] = lambda name, _, new: case.changes.append((name, new.state))
     cluster = LiveCluster(transport, settings or declared(), clock=clock, **options)
     case = LiveCase(server, clock, cluster)
+    if reports:
+        cluster.report_nodes(reports)
     if start:
         cluster.start()
     try:

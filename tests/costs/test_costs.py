@@ -41,16 +41,18 @@ def test_a_migration_takes_no_longer_with_more_nodes(tmp_path: Path) -> None:
     assert sum(many[MIGRATIONS].values()) <= 1.03 * sum(few[MIGRATIONS].values())
 
 
-# What is switched off: the page, layer scores, and traces.
+# What is switched off: the page, layer scores, explanations, and traces.
 OFF = (
-    *("jinja2", "markupsafe", "webhook.server.page", "webhook.images", "webhook.server.extender"),
-    *("webhook.server.runtime.layers", "opentelemetry", "google", "requests"),
+    *("jinja2", "markupsafe", "webhook.server.page.recorder", "webhook.server.page.renderer", "webhook.images"),
+    *("webhook.server.layer_scores.extender", "webhook.server.layer_scores.scores"),
+    *("webhook.server.explanations.explainer", "webhook.policies.migration.explanation"),
+    *("opentelemetry", "google", "requests"),
 )
 # With what `serve` imports later on, as soon as it knows that it serves a cluster.
 SERVE = (
     *("webhook.cli.main", "webhook.cli.serve", "webhook.server.runtime.serve", "webhook.cluster.live"),
-    *("webhook.k8s.client.transport", "webhook.server.background.drift"),
-    *("webhook.server.background.events", "webhook.server.background.fidelity"),
+    *("webhook.k8s.client.transport", "webhook.server.drift_scan.scanner"),
+    *("webhook.server.events.writer", "webhook.server.fidelity_check.check"),
 )
 
 

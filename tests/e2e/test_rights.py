@@ -19,9 +19,9 @@ from tests.cluster.fake_apiserver import FakeClock
 from webhook.install.registration import configurations
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
-from webhook.server.background.events import WINDOW_SECONDS, Event, EventWriter
-from webhook.server.background.fidelity import FidelityCheck
-from webhook.server.background.policy_reports import Reports
+from webhook.server.drift_scan.policy_reports import Reports
+from webhook.server.events.writer import WINDOW_SECONDS, Event, EventWriter
+from webhook.server.fidelity_check.check import FidelityCheck
 from webhook.settings.file import default_settings
 from webhook.settings.model import FidelitySettings
 

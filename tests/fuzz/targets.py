@@ -40,7 +40,7 @@ from webhook.policies.registry import ENDPOINTS
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server.app import timeout_of
-from webhook.server.explain import parse_question
+from webhook.server.explanations.explainer import parse_question
 from webhook.settings import file
 from webhook.settings.model import Blackout, InstancetypeSettings, MigrationSettings, Settings
 

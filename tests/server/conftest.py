@@ -22,7 +22,7 @@ from certs.pem import Pair
 from certs.source import self_signed
 from tests import builders
 from tests.builders import known, vmi
-from tests.cluster.fake_apiserver import apiservers  # noqa: F401
+from tests.cluster.fake_apiserver import ApiServers, FakeApiServer, apiservers  # noqa: F401
 from tests.review.memory import KeptInMemory, MemoryCluster
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, break_off, until
@@ -30,10 +30,10 @@ from webhook.facts import Key
 from webhook.policies.registry import BY_PATH
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server import tls
+from webhook.server.admin import admin_listener
 from webhook.server.answers import TrafficObserver
 from webhook.server.app import ReviewApp
 from webhook.server.listener import Listener, serving, split_address
-from webhook.server.runtime.serve import admin_listener
 
 REQUEST = head(len(BODY)) + BODY
 LAST = head(len(BODY), extra="Connection: close\r\n") + BODY
@@ -135,6 +135,18 @@ class ServedApp:
             headers={"Content-Type": "application/json"} | headers,
         ) as answer:
             return answer.status, await answer.text()
+
+
+ServedApi = tuple[FakeApiServer, Any]
+
+
+@pytest.fixture
+async def api(apiservers: ApiServers) -> AsyncIterator[ServedApi]:  # noqa: F811
+    """A fake API server, and a connection to it."""
+    server = await apiservers.start()
+    transport = await apiservers.connect(server)
+    yield server, transport
+    await transport.close()
 
 
 Start = Callable[..., Awaitable[ServedApp]]

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from tests.policies.migration.world import facts
 from tests.review.memory import MemoryCluster
 from tests.server.conftest import CountedServer, Visit, Visitor
-from webhook.server import explain
 from webhook.server.admin import PAGE_PATH, admin_application
+from webhook.server.explanations import explainer
 from webhook.server.ops import METRICS_PATH, Rendering, metrics_application
 
 
@@ -27,7 +27,7 @@ def page() -> web.Application:
 async def admin(visit: Visit, counted: CountedServer) -> Visitor:
     """All parts, on a loopback address."""
     parts = {
-        explain.PATH: explain.Explainer(MemoryCluster(facts()), counted, guarded=False).application(),
+        explainer.PATH: explainer.Explainer(MemoryCluster(facts()), counted, guarded=False).application(),
         METRICS_PATH: metrics_application(Rendering(CollectorRegistry()), None, counted),
         PAGE_PATH: page(),
     }
@@ -40,9 +40,9 @@ def counted() -> CountedServer:
 
 
 async def test_each_part_is_below_its_path(admin: Visitor) -> None:
-    asked = f"{explain.PATH}?namespace=demo&name=web01&to=zone=a"
+    asked = f"{explainer.PATH}?namespace=demo&name=web01&to=zone=a"
     kinds = []
-    for path in (asked, explain.PATH, METRICS_PATH, PAGE_PATH):
+    for path in (asked, explainer.PATH, METRICS_PATH, PAGE_PATH):
         status, _ = await admin.get(path)
         kinds.append((status, admin.headers["Content-Type"].partition(";")[0]))
     assert kinds == [(200, "application/json"), (400, "application/json"), (200, "text/plain"), (200, "text/plain")]
@@ -64,7 +64,7 @@ async def test_elsewhere_is_nothing(admin: Visitor, counted: CountedServer, path
     assert counted.crashes == []
 
 
-@pytest.mark.parametrize("path", ["/x", "/", explain.PATH])
+@pytest.mark.parametrize("path", ["/x", "/", explainer.PATH])
 async def test_another_host_is_denied(admin: Visitor, path: str) -> None:
     assert (await admin.get(path, Host="attacker.example"))[0] == 403
 
@@ -74,5 +74,5 @@ async def test_what_is_not_there_has_the_limit_of_what_is(admin: Visitor, monkey
         return False
 
     monkeypatch.setattr("webhook.server.guard.ConnectionLimiter.wait", never)
-    for path in ("/x", explain.PATH, METRICS_PATH):
+    for path in ("/x", explainer.PATH, METRICS_PATH):
         assert (await admin.get(path))[0] == 429

@@ -49,9 +49,10 @@ from tests.tokens import claims, key_set, sign
 from tests.waiting import PATIENCE, until
 from webhook import names
 from webhook.errors import InputError
-from webhook.server import extender, guard
+from webhook.server import guard
 from webhook.server.app import LIMITS
 from webhook.server.guard import Client, ConnectionLimiter, Guard, Limits
+from webhook.server.layer_scores.extender import LIMITS as EXTENDER_LIMITS
 from webhook.server.listener import Listener, serving, split_address
 from webhook.server.senders import SenderVerifier
 from webhook.server.tls import ReloadableTLSContext, context
@@ -76,7 +77,7 @@ async def test_an_old_connection_ends_with_an_answer_that_says_so(server: Served
 
 async def test_ages_differ(server: ServedApp) -> None:
     assert LIMITS.keep_alive_seconds > 90, "net/http keeps idle connections for 90 s"
-    for limits in (LIMITS, extender.LIMITS, Limits()):
+    for limits in (LIMITS, EXTENDER_LIMITS, Limits()):
         last = limits.lifetime_seconds * (1 + guard.JITTER)
         assert last < limits.abort_seconds, "its last answer says so before it is cut"
     streams = [await connect(server) for _ in range(8)]

@@ -34,7 +34,7 @@ MAX_KEPT_MIB: Final = 96
 
 _EXTENDER: Final = """
 import asyncio
-from tests.server.test_extender import ExtenderWorld
+from tests.server.layer_scores.test_extender import ExtenderWorld
 from webhook.server.listener import serving
 
 async def main():

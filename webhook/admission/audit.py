@@ -172,6 +172,22 @@ class Sink(Protocol):
         """Take a record over; must neither wait nor raise."""
 
 
+class Sinks:
+    """Several of them as one.
+
+    Args:
+        sinks: each gets every record, one after the other.
+    """
+
+    def __init__(self, *sinks: Sink) -> None:
+        self._sinks: Final = sinks
+
+    def write(self, record: Record) -> None:
+        """Give each the record."""
+        for sink in self._sinks:
+            sink.write(record)
+
+
 class NoAudit:
     """Keeps nothing: for the command line and tests."""
 

@@ -24,7 +24,7 @@ import logging
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, get_args
+from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
 
@@ -33,7 +33,7 @@ from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.instancetype_cache import InstancetypeCache
 from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor
-from webhook.cluster.source import Cluster
+from webhook.cluster.source import Cluster, NodeReports
 from webhook.errors import Unavailable, quote
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.api import Forbidden, Transport, decode, describe_timeout, fetch_body
@@ -211,16 +211,6 @@ _NAMESPACE_BYTES: Final = 16 * 1024
 _PREFIX: Final = f"{names.DOMAIN}/"
 
 
-class _NodeReports(Protocol):
-    """What keeps more of each node than placements need; `webhook.images.registry.node_layers.NodeLayers` is one."""
-
-    @property
-    def resource(self) -> Resource[Any]: ...
-    def reduce(self, node: Any) -> Any: ...
-    def put(self, name: str, node: Any) -> None: ...
-    def remove(self, name: str) -> None: ...
-
-
 class LiveCluster(Cluster):
     """Answers from a running cluster.
 
@@ -228,7 +218,6 @@ class LiveCluster(Cluster):
         transport: the connection to the API server; `close` closes it.
         settings: names the schedulers whose health is watched.
         on_health: runs when the state of a scheduler changes; None: nothing does.
-        reports: gets the images of each node; None: they are not read.
         clock: the source of time, and of sleep.
     """
 
@@ -238,7 +227,6 @@ class LiveCluster(Cluster):
         settings: Settings,
         *,
         on_health: HealthChange | None = None,
-        reports: _NodeReports | None = None,
         clock: Clock = REAL_TIME,
     ) -> None:
         self._transport = transport
@@ -262,17 +250,9 @@ class LiveCluster(Cluster):
             on_restore=self._start_over,
             clock=clock,
         )
-        self._reports = reports
+        self._reports: NodeReports | None = None
         self._index = NodeIndex()
-        self._nodes: Reflector[Any] = Reflector(
-            transport,
-            reports.resource if reports else NODES,
-            transform=self._trim_node,
-            on_change=self._on_node,
-            on_restore=self._start_over,
-            clock=clock,
-        )
-        self._informers: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes)
+        self._nodes = self._nodes_as(NODES)
         self._monitors: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
         self._requests = SingleFlight(transport, clock)
@@ -290,6 +270,26 @@ class LiveCluster(Cluster):
         self._started = False
         self._ready = False
         self.use(settings)
+
+    @property
+    def _informers(self) -> tuple[Reflector[Any], ...]:
+        return self._namespaces, self._kubevirts, self._nodes
+
+    def _nodes_as(self, resource: Resource[Any]) -> Reflector[Any]:
+        return Reflector(
+            self._transport,
+            resource,
+            transform=self._trim_node,
+            on_change=self._on_node,
+            on_restore=self._start_over,
+            clock=self._clock,
+        )
+
+    def report_nodes(self, reports: NodeReports) -> None:
+        """Give these the images of each node, which are not read otherwise; call it before `start`."""
+        assert not self._started
+        self._reports = reports
+        self._nodes = self._nodes_as(reports.resource)
 
     def start(self) -> None:
         """Begin to watch, in tasks of the running loop. Returns at once: `waiting_for` says what is missing."""

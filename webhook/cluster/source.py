@@ -7,9 +7,27 @@ from typing import Any, Protocol, TypeVar
 
 from webhook.errors import Unavailable
 from webhook.facts import Key, NamespaceKey
+from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace
 
 T = TypeVar("T")
+
+
+class NodeReports(Protocol):
+    """What keeps more of each node than placements need; `webhook.images.registry.node_layers.NodeLayers` is one."""
+
+    @property
+    def resource(self) -> Resource[Any]:
+        """Nodes, as they are to be decoded."""
+
+    def reduce(self, node: Any) -> Any:
+        """What is kept of a node."""
+
+    def put(self, name: str, node: Any) -> None:
+        """A node is there, or what is kept of it has changed."""
+
+    def remove(self, name: str) -> None:
+        """A node is gone."""
 
 
 class Cluster(Protocol):

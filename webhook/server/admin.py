@@ -1,18 +1,25 @@
-"""The admin listener: explanations, metrics and the page, which take no review's turn or connection.
+"""The admin listener, for parts that answer admins and their tools and take no review's turn or connection.
 
 Each of them is an application of its own, below its path: with the permission that its readers need, and its own form
-of errors.
+of errors. The smallest, the metrics, is here; explanations and the page have packages of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
 
 from webhook.server.answers import TrafficObserver, errors_to_answers, response, text
-from webhook.server.authorizer import limited
+from webhook.server.authorizer import Authorizer, limited
+from webhook.server.guard import Limits
+from webhook.server.listener import SHUTDOWN_SECONDS, Listener, serving
+from webhook.server.ops import METRICS_PATH, Rendering, metrics_application
+from webhook.server.part import Contribution, Kernel, Part
+from webhook.settings.model import is_loopback
 
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 # Where the page is; its modules are imported only where it is on.
@@ -49,3 +56,40 @@ def admin_application(
 
 async def _as_text(status: int, sentence: str, headers: Mapping[str, str]) -> web.Response:
     return text(status, sentence, {**_HEADERS, **headers})
+
+
+@asynccontextmanager
+async def admin_listener(application: web.Application, address: str, tls: ssl.SSLContext) -> AsyncIterator[str]:
+    """The admin listener for as long as the context lasts; gives its URL.
+
+    On a loopback address it is plain HTTP, else it has TLS.
+    """
+    guarded = not is_loopback(address)
+    listener = Listener(application, Limits())
+    async with serving(listener, address, tls if guarded else None, "admin.listen", SHUTDOWN_SECONDS) as bound:
+        yield f"{'https' if guarded else 'http'}://{bound}"
+
+
+@asynccontextmanager
+async def serve_admins(
+    kernel: Kernel, applications: Mapping[str, Callable[[], web.Application]], tls: ssl.SSLContext
+) -> AsyncIterator[None]:
+    """Serve what parts have for admins for as long as the context lasts; ``tls`` as for `admin_listener`."""
+    address, made = kernel.at_start.admin.listen, {path: make() for path, make in applications.items()}
+    application = admin_application(made, kernel.metrics, guarded=not is_loopback(address))
+    async with admin_listener(application, address, tls) as url:
+        kernel.log.info("serving admins", address=url, paths=sorted(made))
+        yield
+
+
+@asynccontextmanager
+async def _serving_metrics(kernel: Kernel) -> AsyncIterator[Contribution]:
+    def application() -> web.Application:
+        is_local = is_loopback(kernel.at_start.admin.listen)
+        authorizer = None if is_local else Authorizer(kernel.cluster, METRICS_PATH)
+        return metrics_application(Rendering(kernel.metrics.registry), authorizer, kernel.metrics)
+
+    yield Contribution(applications={METRICS_PATH: application})
+
+
+ADMIN_METRICS: Final = Part("metrics for admins", lambda kernel: kernel.at_start.admin.serves_metrics, _serving_metrics)

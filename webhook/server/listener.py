@@ -35,6 +35,8 @@ from webhook.server.guard import (
 # What waits in the kernel's buffers, and is read at once.
 _RECEIVED_BYTES: Final = 64 * 1024
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# How long requests that have begun may take at the end.
+SHUTDOWN_SECONDS: Final = 10.0
 
 
 class _WithoutBadRequests(logging.Filter):

@@ -66,6 +66,10 @@ class StateMetric(NamedTuple):
     labels: Labels = ()
     created: float | None = None
 
+    def reading(self, read: Callable[[], float | Mapping[str, float] | Mapping[Labels, float]]) -> StateMetric:
+        """The metric with these numbers."""
+        return self._replace(read=read)
+
 
 class MetricsState:
     """What is read at each scrape, for prometheus_client.

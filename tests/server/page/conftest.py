@@ -11,7 +11,7 @@ import pytest
 from tests import builders
 from tests.admission.audit_schema import record as audit_record
 from tests.policies.migration.world import facts
-from tests.review.memory import KeptInMemory, MemoryCluster
+from tests.review.memory import MemoryCluster
 from tests.server.conftest import CountedServer, Visit, Visitor
 from tests.waiting import break_off
 from webhook import names
@@ -81,7 +81,7 @@ async def opened(
 ) -> OpenPage:
     """Open a page over the world of the migration policy's tests, until the test ends."""
     cluster, counted = MemoryCluster(facts() | (known or {}), listed=namespaces), CountedServer()
-    recorder = DecisionRecorder(KeptInMemory())
+    recorder = DecisionRecorder()
     in_force = settings or builders.settings()
     conditions = {HealthSubject("scheduler", "kubevirt"): HealthCondition("good", "available", "it runs")}
     history = HealthHistory(lambda: conditions)

@@ -26,7 +26,7 @@ from webhook.server.answers import (
     text,
 )
 from webhook.server.authorizer import Authorizer, InFlight, limited, token_of, user_of
-from webhook.server.explain import authorize_question
+from webhook.server.explanations.explainer import authorize_question
 from webhook.server.guard import guard_of
 from webhook.server.page.renderer import PageRenderer, asset
 from webhook.server.page.views import PATH, PageAnswer, PageViews

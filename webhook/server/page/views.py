@@ -25,7 +25,7 @@ from webhook.review.driver import drive
 from webhook.review.scope import of_namespace
 from webhook.server.admin import PAGE_PATH
 from webhook.server.authorizer import DEADLINE_SECONDS
-from webhook.server.explain import parameters, question_of
+from webhook.server.explanations.explainer import parameters, question_of
 from webhook.server.page.health import HealthHistory, HealthRow, health_rows, window
 from webhook.server.page.recorder import (
     CAPACITY,

@@ -27,9 +27,10 @@ from webhook.k8s.client.clock import REAL_TIME
 from webhook.server.ops import StateMetric
 from webhook.server.runtime.ca_bundles import CaBundles
 from webhook.server.runtime.ca_secret import CaSecret
+from webhook.server.runtime.connections import connected
 from webhook.server.runtime.options import Options
 from webhook.server.runtime.probe import ProbeResult, probe
-from webhook.server.runtime.tasks import connected, keep_until
+from webhook.server.tasks import keep_until
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings, TlsSettings
 

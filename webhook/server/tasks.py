@@ -1,4 +1,4 @@
-"""What runs, and what is open, until the server's end."""
+"""What runs until the server's end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
-
-from webhook.k8s.client.api import Transport
-from webhook.k8s.client.identity import Kubeconfig
 
 _RESTART_SECONDS: Final = 10.0
 
@@ -28,18 +25,6 @@ def keep_until(ends: AsyncExitStack, work: Callable[[], Awaitable[None]], event:
                 await asyncio.sleep(_RESTART_SECONDS)
 
     ends.push_async_callback(cancel, asyncio.create_task(keep()))
-
-
-async def connected(kubeconfig: Kubeconfig | None, ends: AsyncExitStack) -> Transport:
-    """A connection to the API server until the end; an `InputError` where the kubeconfig cannot be used.
-
-    Without a kubeconfig, it is that of the pod's service account, else kubectl's default.
-    """
-    from webhook.k8s.client.transport import connect
-
-    transport = await connect(kubeconfig)
-    ends.push_async_callback(transport.close)
-    return transport
 
 
 async def cancel(task: asyncio.Task[None]) -> None:

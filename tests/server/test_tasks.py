@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from tests.waiting import until
-from webhook.server.runtime import tasks
+from webhook.server import tasks
 
 
 async def test_a_bug_is_logged_and_the_work_goes_on(

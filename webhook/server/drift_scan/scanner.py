@@ -28,8 +28,8 @@ from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
-from webhook.server.background.policy_reports import DriftedObject, Reports, add_result, empty_report
-from webhook.server.background.scanned_objects import (
+from webhook.server.drift_scan.policy_reports import DriftedObject, Reports, add_result, empty_report
+from webhook.server.drift_scan.scanned_objects import (
     ScannedKind,
     enforced_policies,
     is_evaluated,

@@ -17,7 +17,7 @@ from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.fetch_queue import PullScope
 from webhook.server.answers import RequestDenied
-from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender
+from webhook.server.layer_scores.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 DISK = "quay.io/disk:40"
@@ -199,7 +199,7 @@ class TestHttp:
 
         assert (await answered(client, pour()))[0] == 411
         assert (await answered(client, b"x", **{"Content-Encoding": "gzip"}))[0] == 415
-        monkeypatch.setattr("webhook.server.extender.PATIENCE_SECONDS", 0.05)
+        monkeypatch.setattr("webhook.server.layer_scores.extender.PATIENCE_SECONDS", 0.05)
         url = client.make_url(PATH)
         reader, writer = await asyncio.open_connection(url.host, url.port)
         writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())

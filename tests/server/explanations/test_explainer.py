@@ -24,9 +24,9 @@ from webhook.facts import AccessKey, Key, NodesKey, ObjectKey, TokenKey, VmiKey
 from webhook.k8s.types.selectors import find_malformed, is_name
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.migration.explanation import SCHEMA, UNCHECKED
-from webhook.server import explain
 from webhook.server.admin import admin_application
-from webhook.server.explain import MAX_QUERY, PATH, Explainer, parse_question
+from webhook.server.explanations import explainer
+from webhook.server.explanations.explainer import MAX_QUERY, PATH, Explainer, parse_question
 from webhook.settings.model import is_loopback
 
 ASKED = f"{PATH}?namespace=demo&name=web01&to=zone=a"
@@ -260,7 +260,7 @@ async def test_the_token_shows_nowhere(listening: Open, monkeypatch: pytest.Monk
 
     asking = await listening(signed_in(*RIGHTS), GUARDED)
     answers = [await asking.get(**BEARER), await asking.get(f"{PATH}/x", **BEARER)]
-    monkeypatch.setattr(explain, "authorize", broken)
+    monkeypatch.setattr(explainer, "authorize", broken)
     answers.append(await asking.get(**BEARER))
 
     assert [status for status, _ in answers] == [200, 404, 500]

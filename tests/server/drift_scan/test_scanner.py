@@ -13,8 +13,8 @@ from tests.cluster.fake_apiserver import FakeClock
 from tests.golden_files import Golden
 from tests.policies.instancetypes import world as sizes
 from tests.review.memory import MemoryCluster
-from tests.server.background.conftest import NAMESPACE_LABELS, ServedApi, settings, stored
-from tests.server.conftest import working
+from tests.server.conftest import ServedApi, working
+from tests.server.drift_scan.conftest import NAMESPACE_LABELS, settings, stored
 from tests.waiting import other_turns, until
 from webhook import names
 from webhook.admission.audit import DriftRecord
@@ -22,9 +22,9 @@ from webhook.facts import NamespaceKey
 from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
-from webhook.server.background import drift, scanned_objects
-from webhook.server.background.drift import DriftScanner
-from webhook.server.background.policy_reports import NAME, Reports
+from webhook.server.drift_scan import scanned_objects, scanner
+from webhook.server.drift_scan.policy_reports import NAME, Reports
+from webhook.server.drift_scan.scanner import DriftScanner
 from webhook.settings.model import (
     DriftSettings,
     InstancetypeSettings,
@@ -93,7 +93,7 @@ async def test_of_many_objects_one_at_a_time_is_in_memory_and_reviews_get_their_
         def __del__(self) -> None:
             held.append(held[-1] - 1)
 
-    monkeypatch.setattr(drift, "review", lambda *arguments: Held(review(*arguments)))
+    monkeypatch.setattr(scanner, "review", lambda *arguments: Held(review(*arguments)))
     case.settings = changed(settings(), drift_scan=DriftSettings(every_minutes=10, policy_reports=reports))
     for number in range(30):
         case.pod(f"virt-launcher-{number}-abcde")
@@ -237,7 +237,7 @@ async def test_a_list_that_is_none_a_server_that_is_silent_and_one_that_is_gone(
     case.server.put(UNSTRUCTURED_PODS, "odd", "demo", **stored(launcher_pod(), "odd") | {"spec": "SECRET"})
     async with working(case.drift_scan.run()):
         await until(lambda: case.drift_scan.rounds["failed"] == 1)
-        monkeypatch.setattr("webhook.server.background.drift._LIST_SECONDS", 0.01)
+        monkeypatch.setattr("webhook.server.drift_scan.scanner._LIST_SECONDS", 0.01)
         case.server.hang(NAMESPACES.path(), asyncio.Event())
         await until(lambda: case.drift_scan.rounds["failed"] == 2)
         await case.transport.close()
@@ -250,7 +250,7 @@ async def test_a_bug_ends_a_round_and_one_in_a_policy_is_no_finding(
     case: ScannerCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("webhook.server.background.drift.enforced_policies", lambda *_: 1 / 0)
+        broken.setattr("webhook.server.drift_scan.scanner.enforced_policies", lambda *_: 1 / 0)
         async with working(case.drift_scan.run()):
             await until(lambda: case.drift_scan.rounds["failed"] == 2)
     assert "internal error" in caplog.messages[0]

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.server.background.conftest import ServedApi
+from tests.server.conftest import ServedApi
 from webhook.admission.decision import Decision, Denial, Reason
 from webhook.k8s.resources import POLICY_REPORTS
 from webhook.k8s.types.meta import ObjectMeta
 from webhook.policies.registry import BY_PATH
-from webhook.server.background import policy_reports
-from webhook.server.background.policy_reports import MAX_RESULTS, NAME, DriftedObject, Reports
+from webhook.server.drift_scan import policy_reports
+from webhook.server.drift_scan.policy_reports import MAX_RESULTS, NAME, DriftedObject, Reports
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 WHY = Decision((Reason("scheduler-injected", "the VMI chose no scheduler"),))

@@ -14,19 +14,19 @@ from tests.cluster.fake_apiserver import FakeClock
 from tests.policies.decisions import always
 from tests.policies.eviction import world as evictions
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, evaluate
-from tests.server.background.conftest import DENIED, ServedApi
-from tests.server.conftest import working
+from tests.server.conftest import ServedApi, working
 from tests.waiting import until
 from webhook import names
-from webhook.admission.decision import Decision, Reason
+from webhook.admission.decision import Decision, Denial, Reason
 from webhook.admission.reasons import scheduling as reasons
 from webhook.k8s.resources import EVENTS
-from webhook.policies.registry import BY_PATH
-from webhook.policy import Endpoint
-from webhook.server.background.events import CAPACITY, WINDOW_SECONDS, Event, EventWriter, event_of
+from webhook.policies.registry import BY_PATH, Endpoint
+from webhook.server.events.writer import CAPACITY, WINDOW_SECONDS, Event, EventWriter, event_of
 
 REFUSED = Event("demo", "v1", "Namespace", "demo", "", "Denied", "no-eligible-node", "CREATE of x was refused: why")
 DEMO = EVENTS.path("demo")
+# A decision that becomes an Event.
+DENIED = Decision((Reason("no", "it cannot be"),), denial=Denial(403, "it cannot be [node-a]"))
 
 
 class RecorderCase:
@@ -105,7 +105,7 @@ async def test_a_flood_is_dropped_and_counted_and_written_with_pauses(case: Reco
 
 
 async def test_one_namespace_leaves_room_for_others(case: RecorderCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.server.background.events.CAPACITY", 8)
+    monkeypatch.setattr("webhook.server.events.writer.CAPACITY", 8)
     for number in range(20):
         await case.write(name=f"vm-{number}")
         await case.write(name=f"vm-{number}")

@@ -10,11 +10,11 @@ import pytest
 
 from tests import builders
 from tests.builders import launcher_pod, vm
-from tests.server.background.conftest import settings, stored
+from tests.server.drift_scan.conftest import settings, stored
 from webhook import names
 from webhook.k8s.types.meta import Namespace, ObjectMeta, Unstructured
 from webhook.policies.registry import BY_PATH, ENDPOINTS
-from webhook.server.background import scanned_objects
+from webhook.server.drift_scan import scanned_objects
 from webhook.settings.model import (
     InstancetypeSettings,
     MatchExpression,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 import trustme
@@ -18,18 +19,21 @@ from pytest_aiohttp import AiohttpClient
 
 from certs.authority import check_client_authorities
 from certs.source import pair_of
+from tests import builders
 from tests.builders import changed
 from tests.certs.memory import KeptObject
 from tests.cluster.fake_apiserver import ApiServers
 from tests.server.conftest import CountedServer, GuardedServer
+from tests.server.kernels import kernel
+from tests.server.layer_scores.test_extender import body
 from tests.server.runtime.test_certificates import settings
-from tests.server.test_extender import body
 from webhook.errors import InputError
 from webhook.k8s.client.identity import Kubeconfig
+from webhook.server.layer_scores.part import LAYER_SCORES
+from webhook.server.layer_scores.scores import LayerScores, open_layer_scores
+from webhook.server.ops import MetricsState
 from webhook.server.runtime.certificates import Certificates
-from webhook.server.runtime.layers import LayerScores, open_layer_scores
-from webhook.server.runtime.options import Options
-from webhook.server.runtime.serve import layer_scores
+from webhook.server.runtime.connections import connected
 from webhook.settings.model import LayersSettings, RegistrySettings
 
 LOOPBACK = LayersSettings(listen="127.0.0.1:0", registries={"quay.io": RegistrySettings()})
@@ -48,11 +52,13 @@ def certificates(tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.Monk
     return Certificates(settings(tmp_path).tls, "localhost", KeptObject())
 
 
-async def test_files_have_no_nodes_to_score(tmp_path: Path) -> None:
-    async with AsyncExitStack() as ends:
-        assert await layer_scores(Options(), LayersSettings(), ends) is None, "it is off"
-        with pytest.raises(InputError):
-            await layer_scores(Options(cluster_from=tmp_path), LOOPBACK, ends)
+async def test_files_have_no_nodes_to_score() -> None:
+    assert not LAYER_SCORES.is_on(kernel(builders.settings()))
+    offered = kernel(changed(builders.settings(), layers=LOOPBACK))
+    assert LAYER_SCORES.is_on(offered)
+    with pytest.raises(InputError):
+        async with LAYER_SCORES.running(offered):
+            pass
 
 
 @pytest.mark.parametrize(
@@ -65,13 +71,13 @@ async def test_files_have_no_nodes_to_score(tmp_path: Path) -> None:
 )
 async def test_what_cannot_be_used_is_named(settings: LayersSettings) -> None:
     with pytest.raises(InputError) as caught:
-        async with open_layer_scores(None, settings):
+        async with open_layer_scores(AsyncMock(), settings):
             pass
     assert caught.value.where.startswith("layers.")
 
 
 def scraped(scores: LayerScores) -> str:
-    return generate_latest(cast("Any", scores.metrics())).decode()
+    return generate_latest(cast("Any", MetricsState(scores.metrics()))).decode()
 
 
 async def test_pull_secrets_that_cannot_be_read_are_counted(apiservers: ApiServers, tmp_path: Path) -> None:
@@ -79,7 +85,7 @@ async def test_pull_secrets_that_cannot_be_read_are_counted(apiservers: ApiServe
     reading = changed(LOOPBACK, pull_secrets=True)
     server = await apiservers.start()
     kubeconfig = Kubeconfig(server.kubeconfig(tmp_path / "config"))
-    async with open_layer_scores(kubeconfig, reading) as scores:
+    async with open_layer_scores(partial(connected, kubeconfig), reading) as scores:
         assert scores.secrets
         assert f"{count} 0.0" in scraped(scores)
         await scores.secrets.keyring("shop", ("pull", "other"))
@@ -87,9 +93,9 @@ async def test_pull_secrets_that_cannot_be_read_are_counted(apiservers: ApiServe
 
 
 async def test_it_listens_and_has_metrics(certificates: Certificates, aiohttp_client: AiohttpClient) -> None:
-    async with open_layer_scores(None, LOOPBACK) as scores:
+    async with open_layer_scores(AsyncMock(), LOOPBACK) as scores:
         assert scores.secrets is None
-        served = GuardedServer(scores.listening(LOOPBACK, certificates, CountedServer(), 1.0))
+        served = GuardedServer(scores.listening(LOOPBACK, certificates, CountedServer()))
         client: TestClient[Any, Any] = await aiohttp_client(served)
         async with client.post("/prioritize", data=body()) as response:
             assert await response.json() == []
@@ -108,8 +114,8 @@ async def test_clients_need_a_certificate_of_the_right_name(
     guarded = LayersSettings(
         listen="127.0.0.1:0", client_ca_file=str(tmp_path / "clients"), client_names=("system:kube-scheduler",)
     )
-    async with open_layer_scores(None, guarded) as scores:
-        served = GuardedServer(scores.listening(guarded, certificates, CountedServer(), 1.0))
+    async with open_layer_scores(AsyncMock(), guarded) as scores:
+        served = GuardedServer(scores.listening(guarded, certificates, CountedServer()))
 
         async def status(name: str) -> int:
             tls = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())

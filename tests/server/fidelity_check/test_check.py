@@ -14,14 +14,13 @@ from tests.golden_files import Golden
 from tests.kubevirt import samples
 from tests.kubevirt.vm.test_fidelity import running as running_vm
 from tests.kubevirt.vm.test_fidelity import started
-from tests.server.background.conftest import ServedApi
-from tests.server.conftest import working
+from tests.server.conftest import ServedApi, working
 from tests.waiting import until
 from webhook.admission.audit import FidelityRecord
 from webhook.errors import Unavailable
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.resources import STORED_VMIS, STORED_VMS, UNSTRUCTURED
-from webhook.server.background.fidelity import FidelityCheck
+from webhook.server.fidelity_check.check import FidelityCheck
 from webhook.settings.model import FidelitySettings
 
 REVISIONS = UNSTRUCTURED["ControllerRevision"]
@@ -179,7 +178,7 @@ async def test_a_failure_is_a_line_and_the_next_round_begins_anew(
     case.server.fail(path, code, "Expired" if code == 410 else "")
     async with working(case.watch.run()):
         await until(lambda: case.watch.checked["same"])
-    (line,) = [record for record in caplog.records if record.name == "webhook.server.background.fidelity"]
+    (line,) = [record for record in caplog.records if record.name == "webhook.server.fidelity_check.check"]
     assert (case.watch.failed, line.levelno) == (1, logging.WARNING)
     golden(line.getMessage())
     assert "SECRET" not in line.getMessage()
@@ -190,7 +189,7 @@ async def test_settings_of_kubevirt_that_can_not_be_read_and_bugs_end_a_round(
 ) -> None:
     case.put()
     case.configuration = Unavailable("not listed yet")
-    monkeypatch.setattr("webhook.server.background.fidelity.fidelity.revisions", lambda _: 1 / 0)
+    monkeypatch.setattr("webhook.server.fidelity_check.check.fidelity.revisions", lambda _: 1 / 0)
     async with working(case.watch.run()):
         await until(lambda: case.watch.failed)
         assert "not listed yet" in caplog.messages[0]
@@ -209,7 +208,7 @@ async def test_what_ends_a_round(
     elif trouble == "the server is gone":
         await case.watch.transport.close()
     else:
-        monkeypatch.setattr("webhook.server.background.fidelity._LIST_SECONDS", 0.01)
+        monkeypatch.setattr("webhook.server.fidelity_check.check._LIST_SECONDS", 0.01)
         case.server.hang(VMS, asyncio.Event(), times=1000)
     async with working(case.watch.run()):
         await until(lambda: case.watch.failed)

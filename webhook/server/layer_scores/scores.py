@@ -18,13 +18,12 @@ from webhook.images.registry.credentials import PullSecrets
 from webhook.images.registry.images import Images
 from webhook.images.registry.manifest_files import ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
-from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.answers import TrafficObserver
-from webhook.server.extender import PATH, Extender
-from webhook.server.listener import serving
-from webhook.server.ops import MetricsState, StateMetric
-from webhook.server.runtime.certificates import Certificates
-from webhook.server.runtime.tasks import connected, keep_until
+from webhook.server.layer_scores.extender import PATH, Extender
+from webhook.server.listener import SHUTDOWN_SECONDS, serving
+from webhook.server.ops import StateMetric
+from webhook.server.part import Connect, ServingCertificates
+from webhook.server.tasks import keep_until
 from webhook.settings.model import LayersSettings, RegistrySettings
 
 
@@ -44,11 +43,11 @@ class LayerScores(msgspec.Struct):
 
     @asynccontextmanager
     async def listening(
-        self, settings: LayersSettings, certificates: Certificates, traffic: TrafficObserver, seconds: float
+        self, settings: LayersSettings, certificates: ServingCertificates, traffic: TrafficObserver
     ) -> AsyncIterator[str]:
         """A listener for as long as the context lasts; gives its URL.
 
-        Requests that have begun at the end have so many seconds to end; exceptions go to ``traffic``.
+        Exceptions go to ``traffic``.
 
         Raises:
             InputError: nothing can listen there, or the client CA cannot be used.
@@ -64,12 +63,12 @@ class LayerScores(msgspec.Struct):
             clients=settings.client_names,
             pull_secrets=settings.pull_secrets,
         )
-        async with serving(self.extender.listener(), settings.listen, tls, "layers.listen", seconds) as bound:
+        async with serving(self.extender.listener(), settings.listen, tls, "layers.listen", SHUTDOWN_SECONDS) as bound:
             yield f"{'https' if tls else 'http'}://{bound}{PATH.rpartition('/')[0]}"
 
-    def metrics(self) -> MetricsState:
-        """The metrics."""
-        index, images, extender = self.nodes.index, self.images, self.extender
+    def metrics(self) -> tuple[StateMetric, ...]:
+        """The gauges and counters."""
+        index, images = self.nodes.index, self.images
         waiting = "Manifests of images that wait to be fetched."
         node_images = "Images on nodes, by whether their layers are known."
         at_limit = "Nodes that list as many images as the kubelet lists by default, and probably have more."
@@ -84,29 +83,25 @@ class LayerScores(msgspec.Struct):
             return self.secrets.failures if self.secrets else {}
 
         def answered() -> dict[str, int]:
-            return extender.results if extender else {}
+            return self.extender.results if self.extender else {}
 
-        return MetricsState(
-            [
-                StateMetric("kubevirt_webhook_layers_queue_length", waiting, lambda: images.waiting),
-                StateMetric("kubevirt_webhook_layers_images", node_images, layers, ("layers",)),
-                StateMetric("kubevirt_webhook_layers_nodes_at_image_limit", at_limit, lambda: len(self.nodes.cut)),
-                StateMetric("kubevirt_webhook_layers_requests_total", requests, answered, by_result),
-                StateMetric("kubevirt_webhook_layers_fetches_total", fetches, lambda: images.results, by_result),
-                StateMetric("kubevirt_webhook_layers_fetches_dropped_total", dropped, lambda: images.dropped),
-                StateMetric("kubevirt_webhook_layers_pull_secret_failures_total", secrets, failures),
-            ]
+        return (
+            StateMetric("kubevirt_webhook_layers_queue_length", waiting, lambda: images.waiting),
+            StateMetric("kubevirt_webhook_layers_images", node_images, layers, ("layers",)),
+            StateMetric("kubevirt_webhook_layers_nodes_at_image_limit", at_limit, lambda: len(self.nodes.cut)),
+            StateMetric("kubevirt_webhook_layers_requests_total", requests, answered, by_result),
+            StateMetric("kubevirt_webhook_layers_fetches_total", fetches, lambda: images.results, by_result),
+            StateMetric("kubevirt_webhook_layers_fetches_dropped_total", dropped, lambda: images.dropped),
+            StateMetric("kubevirt_webhook_layers_pull_secret_failures_total", secrets, failures),
         )
 
 
 @asynccontextmanager
-async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSettings) -> AsyncIterator[LayerScores]:
+async def open_layer_scores(connect: Connect, settings: LayersSettings) -> AsyncIterator[LayerScores]:
     """The scores of layers for as long as the context lasts, without the listener.
 
-    Without a kubeconfig, the pod's service account or kubectl's default is used.
-
     Raises:
-        InputError: the settings or the kubeconfig cannot be used.
+        InputError: the settings cannot be used, or those of the connection for pull secrets.
     """
     cache = _cache(settings)
     contexts = {name: _context(name, registry) for name, registry in settings.registries.items()}
@@ -114,7 +109,7 @@ async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSetti
     async with AsyncExitStack() as ends:
         secrets = None
         if settings.pull_secrets:
-            secrets = PullSecrets(await connected(kubeconfig, ends))
+            secrets = PullSecrets(await connect(ends))
         clients = {}
         for name, registry in settings.registries.items():
             client = clients[name] = RegistryClient(name, registry, tls=contexts[name], own=nodes.own)

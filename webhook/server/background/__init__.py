@@ -1,1 +1,0 @@
-"""What runs beside reviews: the drift scan, the fidelity check, Events."""

@@ -1,0 +1,1 @@
+"""Kubernetes Events of decisions that users should see."""

@@ -1,0 +1,1 @@
+"""Explanations of migrations over HTTP."""

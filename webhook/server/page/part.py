@@ -1,0 +1,48 @@
+"""The page for admins as a part of a server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from webhook.server.admin import PAGE_PATH
+from webhook.server.part import Contribution, Kernel, Part
+from webhook.server.tasks import keep_until
+from webhook.settings.model import is_loopback
+
+if TYPE_CHECKING:
+    from webhook.server.page.health import HealthCondition, HealthSubject
+
+
+@asynccontextmanager
+async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
+    from webhook.server.page import health
+    from webhook.server.page.recorder import DecisionRecorder
+
+    cluster, certificates = kernel.cluster, kernel.certificates
+
+    def conditions() -> Mapping[HealthSubject, HealthCondition]:
+        pairs = health.certificates(certificates.expiry(), certificates.matches(), time.time())
+        return health.schedulers(cluster, kernel.settings()) | pairs
+
+    recorder, history = DecisionRecorder(), health.HealthHistory(conditions)
+
+    def application() -> web.Application:
+        # To import and compile the templates takes longer than the rest of the start.
+        from webhook.server.page.listener import PageHandler
+        from webhook.server.page.views import PageViews
+
+        views = PageViews(cluster, kernel.settings, recorder, history, kernel.waiting_for)
+        guarded = not is_loopback(kernel.at_start.admin.listen)
+        return PageHandler(cluster, views, kernel.metrics, guarded=guarded).application()
+
+    async with AsyncExitStack() as ends:
+        keep_until(ends, history.run, "internal error while the health on the page is sampled; retrying")
+        yield Contribution(sinks=(recorder,), applications={PAGE_PATH: application})
+
+
+PAGE: Final = Part("page", lambda kernel: kernel.at_start.admin.serves_page, _running)
