@@ -263,9 +263,11 @@ class TestInformers:
 
         # As after each restart: the first thing is to list it all.
         async with ready(apiservers, declared(kubevirt=LEASE), prepare=prepare) as case:
-            for number in range(10):
-                await case.read(facts.VmiKey("demo", f"vm-{number}", f"uid-{number}"))
-            kept = [*case.cluster._namespaces, *case.cluster._vmis.values(), *case.cluster._monitors["kubevirt"].pods]
+            vmis = [facts.VmiKey("demo", f"vm-{number}", f"uid-{number}") for number in range(10)]
+            for key in vmis:
+                await case.read(key)
+            remembered = map(case.peek, vmis)
+            kept = [*case.cluster._namespaces, *remembered, *case.cluster._monitors["kubevirt"].pods]
             assert len(kept) == 30
             assert len(msgspec.json.encode(kept)) < 30 * 1000
             sizes = [int(asked.query["limit"]) for asked in case.server.requests(PENDING_PODS.path(), "get")]

@@ -22,11 +22,12 @@ import asyncio
 import itertools
 import logging
 import sys
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
+from cachetools import LRUCache
 
 from webhook import facts, names
 from webhook.cluster.access import authenticate, is_allowed
@@ -183,6 +184,48 @@ class SingleFlight:
 
 
 CACHED_VMIS: Final = 20_000
+# The longest name that Kubernetes has. A VMI may ask for a scheduler of any length, and is then not remembered.
+_LONGEST_NAME: Final = 253
+
+
+class RememberedVmis:
+    """Which schedulers VMIs chose, of the `CACHED_VMIS` that were asked for last: a VMI can't change its choice.
+
+    The drift scan asks for the VMI of each launcher pod, again in each round. VMIs aren't watched, so one that is gone
+    stays until so many others were asked for. That is why nothing else is kept of them: some 400 bytes of each.
+    """
+
+    def __init__(self) -> None:
+        self._schedulers: Final[LRUCache[facts.VmiKey, str]] = LRUCache(CACHED_VMIS)
+
+    def __len__(self) -> int:
+        return len(self._schedulers)
+
+    def get(self, key: facts.VmiKey) -> VirtualMachineInstance | None:
+        """The VMI, with its identity and its scheduler alone; None where it is not remembered."""
+        scheduler = self._schedulers.get(key)
+        return None if scheduler is None else _reduced_vmi(key, scheduler)
+
+    def put(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
+        """Remember a VMI, unless it has no UID or its scheduler no name; returns it as `get` would."""
+        # Labels and the like may change: in the cache they would be wrong one day.
+        meta = vmi.meta
+        key = facts.VmiKey(meta.namespace or "", meta.name or "", meta.uid or "")
+        if key.uid and len(vmi.scheduler_name) <= _LONGEST_NAME:
+            # Thousands of VMIs share both.
+            key = msgspec.structs.replace(key, namespace=sys.intern(key.namespace))
+            self._schedulers[key] = sys.intern(vmi.scheduler_name)
+        return _reduced_vmi(key, vmi.scheduler_name)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._schedulers.clear()
+
+
+def _reduced_vmi(key: facts.VmiKey, scheduler: str) -> VirtualMachineInstance:
+    meta = ObjectMeta(name=key.name, namespace=key.namespace, uid=key.uid)
+    return VirtualMachineInstance(metadata=meta, spec=VmiSpec(scheduler))
+
 
 # Namespaces that neither the store nor the API server has. The API server asks about none of them (its plugin
 # NamespaceLifecycle denies the request before), so many of them mean a foreign client that invents names.
@@ -204,8 +247,6 @@ _RESTART_SECONDS: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
-# The longest name that Kubernetes has. A VMI may ask for a scheduler of any length, and is then not remembered.
-_LONGEST_NAME: Final = 253
 # The size of the annotations with which a namespace is copied; one with more is read for each review.
 _NAMESPACE_BYTES: Final = 16 * 1024
 _PREFIX: Final = f"{names.DOMAIN}/"
@@ -254,7 +295,7 @@ class LiveCluster(Cluster):
         self._index = NodeIndex()
         self._nodes = self._nodes_as(NODES)
         self._monitors: dict[str, SchedulerMonitor] = {}
-        self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
+        self._vmis = RememberedVmis()
         self._requests = SingleFlight(transport, clock)
         self._instancetypes = InstancetypeCache(transport, self._run, on_restore=self._start_over, clock=clock)
         self._read_namespaces = RecentAnswers()
@@ -498,11 +539,8 @@ class LiveCluster(Cluster):
             monitor = self._monitors.get(key.name)
             return monitor.health(key.namespace) if monitor else None
         if isinstance(key, facts.VmiKey):
-            vmi = self._vmis.get(key.uid)
-            if vmi is None or (vmi.meta.namespace, vmi.meta.name) != (key.namespace, key.name):
-                return NOT_READ
-            self._vmis.move_to_end(key.uid)
-            return vmi
+            vmi = self._vmis.get(key)
+            return NOT_READ if vmi is None else vmi
         if isinstance(key, facts.NodesKey):
             # However old they are: they are for hints.
             return _not_listed(self._nodes.freshness(self._clock.now()), NODES) or self._index
@@ -529,7 +567,7 @@ class LiveCluster(Cluster):
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
         """The answer, read if need be. Never raises for what goes wrong on the way.
 
-        A VMI of a `VmiKey` has only what cannot change: its identity and its ``spec``.
+        A VMI of a `VmiKey` has only what cannot change: its identity and its scheduler.
         """
         answer = self.peek(key)
         if answer is NOT_READ:
@@ -539,7 +577,7 @@ class LiveCluster(Cluster):
     async def _read(self, key: Key[Any], deadline: float) -> object:
         if isinstance(key, facts.VmiKey):
             answer = await self._requests.get(ObjectKey(VMIS, key.namespace, key.name), deadline, key.uid)
-            return self._remember(answer) if isinstance(answer, VirtualMachineInstance) else answer
+            return self._vmis.put(answer) if isinstance(answer, VirtualMachineInstance) else answer
         if isinstance(key, NamespaceKey):
             return await self._namespace(key, deadline)
         if isinstance(key, ObjectKey):
@@ -574,20 +612,6 @@ class LiveCluster(Cluster):
             kept = _reduce_namespace(answer) or answer
             self._read_namespaces["", key.name] = now, msgspec.json.encode(kept)
         return answer
-
-    def _remember(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
-        meta = vmi.meta
-        # Labels and the like may change: in the cache they would be wrong one day.
-        kept = VirtualMachineInstance(
-            metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid),
-            spec=VmiSpec(vmi.spec.scheduler_name) if vmi.spec else None,
-        )
-        if meta.uid and len(vmi.scheduler_name) <= _LONGEST_NAME:
-            self._vmis[meta.uid] = kept
-            self._vmis.move_to_end(meta.uid)
-            if len(self._vmis) > CACHED_VMIS:
-                self._vmis.popitem(last=False)
-        return kept
 
     def _trim_node(self, view: Any) -> _TrimmedNode:
         node, images = Node.of(view), self._reports.reduce(view) if self._reports else None

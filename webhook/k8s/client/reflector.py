@@ -582,13 +582,17 @@ class Reflector(Generic[V]):
         self, store: ObjectStore[V], view: V, size: int, report: Callable[[V | None, V | None], None] | None = None
     ) -> None:
         name = _name_of(view)
-        old = store.get(name)
+        old = self.contents.get(name)
         kept = None if size > self._largest else self._transform(view) if self._transform else view
+        if kept == old:
+            # As after each heartbeat of a node, and in each list. What `on_change` was given stays the one that is
+            # kept: else each object would be in memory twice.
+            kept = old
         if kept is None:
             store.reject(name)
         elif not store.put(name, kept):
             kept = None
-        if report and old != kept:
+        if report and kept is not old:
             report(old, kept)
 
     async def _replace(self, fresh: ObjectStore[V]) -> None:

@@ -1,0 +1,67 @@
+"""What a live cluster keeps of objects that go, and of objects that stay."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from uuid import UUID
+
+import msgspec
+
+from tests.cluster.fake_apiserver import ApiServers
+from tests.cluster.live_case import ready
+from tests.waiting import until
+from webhook.cluster.live import CACHED_VMIS, RememberedVmis
+from webhook.k8s.resources import NODES
+from webhook.kubevirt.types.views import VirtualMachineInstance
+
+
+def vmi(number: int, scheduler: str = "kubevirt-scheduler") -> VirtualMachineInstance:
+    meta = {"name": f"vm-{number}", "namespace": f"tenant-{number % 40:03}", "uid": str(UUID(int=number))}
+    body = json.dumps({"metadata": meta, "spec": {"schedulerName": scheduler}})
+    return msgspec.json.decode(body, type=VirtualMachineInstance)
+
+
+def test_a_remembered_vmi_takes_450_bytes_at_most() -> None:
+    """Of those that are gone, too, a replica remembers 20,000."""
+    tracemalloc.start()
+    try:
+        remembered = RememberedVmis()
+        for number in range(CACHED_VMIS * 3 // 2):
+            remembered.put(vmi(number))
+        assert len(remembered) == CACHED_VMIS
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < CACHED_VMIS * 450
+
+
+async def test_a_node_is_in_memory_once(apiservers: ApiServers) -> None:
+    """The informer's store and the index share it, after heartbeats and after another list, too."""
+
+    def put(name: str, beat: str) -> None:
+        labels = {"kubernetes.io/hostname": name}
+        condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": beat}
+        status = {"allocatable": {"cpu": "8"}, "conditions": [condition]}
+        case.server.put(NODES, name, metadata={"labels": labels}, status=status)
+
+    def are_shared() -> bool:
+        index = case.cluster._index
+        return all(kept.node is index.get(kept.meta.name or "") for kept in case.cluster._nodes)
+
+    async with ready(apiservers, watches=3) as case:
+        for number in range(10):
+            put(f"node-{number}", "first")
+        await until(lambda: len(case.cluster._index) == 10)
+        for number in range(10):
+            put(f"node-{number}", "second")
+        put("last", "first")
+        await until(lambda: case.cluster._index.get("last"))
+        assert are_shared()
+        lists = case.gets(NODES.path(), "get")
+        case.server.compact()
+        case.server.end_watches()
+        await until(lambda: case.gets(NODES.path(), "get") > lists)
+        put("later", "first")
+        await until(lambda: case.cluster._index.get("later"))
+        assert are_shared()
