@@ -20,6 +20,7 @@ from tests.server.page.conftest import HOSTILE, labeled, record
 from tests.waiting import other_turns
 from webhook.errors import InputError
 from webhook.facts import Key, KubeVirtKey, NamespaceKey
+from webhook.policies.registry import POLICIES
 from webhook.server.explanations.explainer import MAX_QUERY
 from webhook.server.page.recorder import OTHERS, DayCounts
 from webhook.server.page.renderer import MAX_VALUE, PageRenderer, asset
