@@ -19,9 +19,9 @@ from tests.server.conftest import working
 from tests.waiting import until
 from webhook import names
 from webhook.admission.decision import Decision, Reason
-from webhook.admission.reasons import scheduling as reasons
 from webhook.k8s.resources import EVENTS
 from webhook.policies.registry import BY_PATH
+from webhook.policies.scheduling import reasons
 from webhook.policy import Endpoint
 from webhook.server.background.events import CAPACITY, WINDOW_SECONDS, Event, EventWriter, event_of
 
