@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from webhook.admission.reasons import MEANINGS, Meaning
-from webhook.names import EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING
+from webhook.policies.meanings import MEANINGS, CodeMeaning
+from webhook.policies.registry import POLICIES
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "messages.md"
 
@@ -31,12 +31,6 @@ endpoint applies.
 
 This page is made from the code by `make messages`.
 """
-_TITLES: Final = {
-    SCHEDULING: "Scheduling",
-    INSTANCETYPES: "Instancetypes",
-    MIGRATION: "Migration",
-    EVICTION: "Eviction",
-}
 # By kind, where the kind is not the audit line's word.
 _EFFECTS: Final = {"changed": "patched", "skipped": "left alone", "failed": "error"}
 
@@ -45,13 +39,13 @@ def render() -> str:
     """The whole page, as Markdown."""
     shared = {code: meaning for code, meaning in MEANINGS.items() if len(meaning.policies) > 1}
     sections = [("Several policies", shared)]
-    for policy, title in _TITLES.items():
-        own = {code: meaning for code, meaning in MEANINGS.items() if meaning.policies == (policy,)}
-        sections.append((title, own))
+    for policy in POLICIES:
+        own = {code: meaning for code, meaning in MEANINGS.items() if meaning.policies == (policy.name,)}
+        sections.append((policy.name.capitalize(), own))
     return "\n".join([_HEADER, *(_section(title, codes) for title, codes in sections)])
 
 
-def _section(title: str, codes: dict[str, Meaning]) -> str:
+def _section(title: str, codes: dict[str, CodeMeaning]) -> str:
     rows = [f"## {title}\n", "| code | effect | meaning | what to do |", "|---|---|---|---|"]
     rows += [
         f"| `{code}` | {_EFFECTS.get(meaning.kind, meaning.kind)} | {meaning.meaning} | {meaning.remedy} |"

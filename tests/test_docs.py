@@ -23,8 +23,8 @@ from tests import builders
 from tests.cli.runner import run
 from tests.owners import merge
 from webhook import names
-from webhook.admission.reasons import MEANINGS
 from webhook.cli.main import main as program
+from webhook.policies.meanings import MEANINGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "THREAT_MODEL.md", "CHANGELOG.md"]

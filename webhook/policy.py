@@ -1,4 +1,4 @@
-"""A policy as one value: what it is named, the section of the settings that it reads, and the endpoints that it serves.
+"""A policy as one value: its name, the section of the settings that it reads, its reasons, and its endpoints.
 
 Each directory in `webhook.policies` has such a value, `webhook.policies.registry` has all of them. Whoever serves,
 installs or checks policies gets what it needs from there, and names none.
@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from webhook.admission.decision import Decision
+from webhook.admission.reasons.catalog import Meaning
 from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
 from webhook.k8s.resources import Resource
@@ -176,11 +177,15 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     Attributes:
         name: its namespace label, its directory, its section of the settings and its page in docs/.
         settings: the section's class.
+        reasons: what each reason code means that only this policy gives, by code.
+        shared_reasons: the codes of `webhook.admission.reasons.common.SHARED` that it gives, too.
         endpoints: in the order in which the API server is to call them, and both stages of each.
     """
 
     name: PolicyName
     settings: type[S]
+    reasons: Mapping[str, Meaning]
+    shared_reasons: tuple[str, ...]
     endpoints: tuple[PolicyEndpoint[Any, S], ...]
 
 

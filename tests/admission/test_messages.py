@@ -8,20 +8,26 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from hack import messages as page
 from tests import golden_files
 from tests.cli.runner import run
 from webhook import names
-from webhook.admission import reasons
 from webhook.admission.decision import MAX_MESSAGE, Reason, compose
-from webhook.admission.reasons import MEANINGS, catalog, common, eviction, instancetypes, migration, scheduling, similar
+from webhook.admission.reasons import catalog, common
 from webhook.k8s.types.selectors import Expression
 from webhook.names import Mode
 from webhook.placement.nodes import HOSTNAME
 from webhook.placement.requirements import Contradiction, Elsewhere, Label, Origin
 from webhook.policies.common import migration_targets
+from webhook.policies.eviction import reasons as eviction
+from webhook.policies.instancetypes import reasons as instancetypes
+from webhook.policies.meanings import MEANINGS, meanings_of, similar
+from webhook.policies.migration import reasons as migration
+from webhook.policies.registry import POLICIES
+from webhook.policies.scheduling import reasons as scheduling
 
 Arguments = tuple[Any, ...]
 # The arguments of each sentence, by its name.
@@ -252,13 +258,15 @@ CATALOGUES: Final[Mapping[str, tuple[ModuleType, names.PolicyName, Examples]]] =
 each_catalogue = pytest.mark.parametrize("name", CATALOGUES)
 
 
-def _is_sentence(name: str, value: object) -> bool:
-    is_ours = inspect.isfunction(value) and value.__module__.startswith(catalog.__package__ or "")
+def _is_sentence(catalogue: ModuleType, name: str, value: object) -> bool:
+    is_ours = inspect.isfunction(value) and value.__module__ in (catalogue.__name__, catalog.__name__)
     return name.islower() and (is_ours or isinstance(value, Reason | str)) and not name.startswith("_")
 
 
 def _public(catalogue: ModuleType) -> set[str]:
-    return {name for name, value in vars(catalogue).items() if _is_sentence(name, value)} - vars(catalog).keys()
+    return {name for name, value in vars(catalogue).items() if _is_sentence(catalogue, name, value)} - vars(
+        catalog
+    ).keys()
 
 
 def _parts(made: object) -> list[Reason | str]:
@@ -309,10 +317,28 @@ CODES = sorted(MEANINGS)
 
 
 def test_a_code_is_defined_once() -> None:
-    code = CODES[0]
+    code, meaning = next(iter(common.SHARED.items()))
     with pytest.raises(ValueError, match=code):
-        catalog.define("skipped", code, "Another meaning.")
-    assert MEANINGS[code].meaning != "Another meaning."
+        catalog.define(common.SHARED, "skipped", code, "Another meaning.")
+    assert common.SHARED[code] is meaning
+    for taken in (CODES[0], code, *POLICIES[1].reasons):
+        again = msgspec.structs.replace(POLICIES[0], reasons={taken: meaning})
+        with pytest.raises(ValueError, match=taken):
+            meanings_of([again, *POLICIES])
+
+
+def test_what_a_policy_shares_is_among_what_can_be_shared() -> None:
+    shared = [set(policy.shared_reasons) for policy in POLICIES]
+    assert set.union(*shared) == common.SHARED.keys()
+    # A code that one policy gives is the policy's own.
+    assert all(len(MEANINGS[code].policies) > 1 for code in common.SHARED)
+
+
+def test_a_policy_that_goes_takes_its_codes_along() -> None:
+    for gone in POLICIES:
+        rest = meanings_of([policy for policy in POLICIES if policy is not gone])
+        assert not rest.keys() & gone.reasons.keys()
+        assert not [code for code, meaning in rest.items() if gone.name in meaning.policies or not meaning.policies]
 
 
 def test_meanings_are_sentences() -> None:
@@ -320,8 +346,6 @@ def test_meanings_are_sentences() -> None:
         assert meaning.policies, code
         # A denial and a failure say what to do.
         assert meaning.remedy or meaning.kind not in {"denied", "failed"}, code
-        home = reasons.common if len(meaning.policies) > 1 else getattr(reasons, meaning.policies[0])
-        assert code in vars(home).values(), "codes stand beside their policies"
         for text in filter(None, (meaning.meaning, meaning.remedy)):
             assert re.match(r"[A-Z`]|kubevirt-webhook|addedNodeSelector|schedulerName", text), text
             assert text.endswith((".", "`.")), text

@@ -24,7 +24,7 @@ from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as migrations
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
-from webhook.admission.reasons import common, eviction, instancetypes, migration, scheduling
+from webhook.admission.reasons import common
 from webhook.facts import AccessKey, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
 from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.config import KubeVirtInstall
@@ -32,7 +32,11 @@ from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS, UNSTRUC
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype, KubeVirt, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, Evacuee, LauncherPod, Migration
+from webhook.policies.eviction import reasons as eviction
+from webhook.policies.instancetypes import reasons as instancetypes
+from webhook.policies.migration import reasons as migration
 from webhook.policies.registry import BY_PATH, ENDPOINTS
+from webhook.policies.scheduling import reasons as scheduling
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.events.writer import event_of
 from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings

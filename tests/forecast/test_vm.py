@@ -14,7 +14,7 @@ from tests import builders
 from tests.builders import Json, vm
 from tests.golden_files import Golden
 from webhook import names
-from webhook.admission.reasons import common, scheduling
+from webhook.admission.reasons import common
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import (
@@ -38,6 +38,7 @@ from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import VMIS as PLACED_VMIS
 from webhook.placement.machines import Vmi
+from webhook.policies.scheduling import reasons as scheduling
 from webhook.policies.scheduling.spread import constraints
 
 VMS = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, VirtualMachine)

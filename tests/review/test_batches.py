@@ -21,7 +21,7 @@ from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as migrations
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
-from webhook.admission.reasons import common, instancetypes, migration, scheduling
+from webhook.admission.reasons import common
 from webhook.facts import AccessKey, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS
@@ -31,7 +31,10 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
 from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
+from webhook.policies.instancetypes import reasons as instancetypes
+from webhook.policies.migration import reasons as migration
 from webhook.policies.registry import BY_PATH
+from webhook.policies.scheduling import reasons as scheduling
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, SchedulingSettings
 

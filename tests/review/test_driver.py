@@ -18,14 +18,16 @@ from tests.policies.instancetypes import world
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
 from webhook.admission.decision import Decision
-from webhook.admission.reasons import common, instancetypes, scheduling
+from webhook.admission.reasons import common
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, Facts, Key, ListKey, NamespaceKey, ObjectKey, SchedulerKey, from_memory
 from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED, UNSTRUCTURED_VMIS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
+from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.registry import BY_PATH
+from webhook.policies.scheduling import reasons as scheduling
 from webhook.review.driver import OutOfTime, confirmed, drive
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import InstancetypeSettings

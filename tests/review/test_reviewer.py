@@ -38,7 +38,7 @@ from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import NoAudit
 from webhook.admission.decision import Decision, Reason, skip
-from webhook.admission.reasons import common, scheduling
+from webhook.admission.reasons import common
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, NamespaceKey, NodesKey, SchedulerKey, VmiKey, from_memory
@@ -47,6 +47,7 @@ from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.names import Mode, Stage
 from webhook.policies.registry import BY_PATH, ENDPOINTS
+from webhook.policies.scheduling import reasons as scheduling
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.review.scope import Scope, of_namespace

@@ -25,10 +25,11 @@ from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook import names
 from webhook.admission.audit import Record
-from webhook.admission.reasons import common, instancetypes
+from webhook.admission.reasons import common
 from webhook.admission.wire import begun_request
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
+from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.registry import BY_PATH, ENDPOINTS
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Reviewer

@@ -20,8 +20,9 @@ from tests.golden_files import Golden
 from tests.server.conftest import REQUEST, ServedApp, SlowCluster, Start, Stream, connect, sent, status, unharmed
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
-from webhook.admission.reasons import common, scheduling
+from webhook.admission.reasons import common
 from webhook.facts import NamespaceKey, SchedulerKey, VmiKey
+from webhook.policies.scheduling import reasons as scheduling
 from webhook.server import app, guard
 from webhook.server.app import MAX_BODY
 from webhook.server.bodies import EVERYDAY_BYTES as EVERYDAY

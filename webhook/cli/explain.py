@@ -17,7 +17,6 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from webhook.admission.reasons import MEANINGS, similar
 from webhook.cli import namespaces, options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
 from webhook.cli.inputs import connected, parse_release, say_skipped
@@ -122,6 +121,8 @@ def explain() -> None:
 
 def _complete_code(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The codes that begin with a text, each with the policies that use it."""
+    from webhook.policies.meanings import MEANINGS
+
     codes = sorted(code for code in MEANINGS if code.startswith(incomplete.lstrip("[")))
     return [CompletionItem(code, help=", ".join(MEANINGS[code].policies)) for code in codes]
 
@@ -134,6 +135,9 @@ def reason(code: str | None, output: str) -> None:
 
     Without a code, list all codes. Exit status 2 if the code does not exist.
     """
+    from webhook.policies.meanings import MEANINGS, similar
+    from webhook.policies.registry import POLICIES
+
     code = None if code is None else code.strip().strip("[]")
     if code is not None and code not in MEANINGS:
         near = similar(code)
@@ -147,7 +151,7 @@ def reason(code: str | None, output: str) -> None:
     if code is None:
         width = max(map(len, MEANINGS))
         for each, meaning in sorted(MEANINGS.items()):
-            policies = ", ".join(meaning.policies) if len(meaning.policies) < 4 else "any policy"
+            policies = ", ".join(meaning.policies) if len(meaning.policies) < len(POLICIES) else "any policy"
             write.data(f"{each:{width}}  {policies}")
         return
     meaning = MEANINGS[code]

@@ -17,11 +17,11 @@ from tests.cli.runner import EXAMPLES, EXPECTED, run
 from tests.golden_files import Golden
 from tests.policies.decisions import always
 from webhook.admission.decision import Change, Decision, Reason
-from webhook.admission.reasons import MEANINGS
 from webhook.cli.cases import model
 from webhook.cli.cases.command import run_cases
 from webhook.cluster.files import FilesCluster
 from webhook.k8s.yaml_documents import read_documents
+from webhook.policies.meanings import MEANINGS
 from webhook.policies.registry import ENDPOINTS
 from webhook.settings.model import Settings
 

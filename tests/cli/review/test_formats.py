@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from tests.cli.review.samples import HOSTILE, every, result
 from tests.golden_files import Golden
-from webhook.admission.reasons import MEANINGS
 from webhook.cli.review.formats import Github, Json, Junit, Patch, Sarif, Text, Yaml, command, place_of, remedies
 from webhook.cli.review.result import Result, Summary
 from webhook.errors import InputError
+from webhook.policies.meanings import MEANINGS
 from webhook.text import visible
 
 # Of each element: the attributes that it may have, those that it must have, and its children.

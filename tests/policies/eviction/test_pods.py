@@ -21,7 +21,6 @@ from tests.policies.eviction.world import CAPTURE, MINE, NOW, decide, facts, mig
 from tests.policies.migration.world import NODES, OWNED, PODS, VMI, launcher, node
 from webhook.admission.decision import Decision, Reason
 from webhook.admission.reasons import common
-from webhook.admission.reasons import eviction as reasons
 from webhook.errors import Unavailable
 from webhook.facts import Batch, Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.placement.index import NodeIndex
@@ -29,7 +28,7 @@ from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, QuotaStatus, ResourceQuota
 from webhook.placement.requirements import Origin, Staying, Uncordoned
 from webhook.policies.common import migration_targets
-from webhook.policies.eviction import pods
+from webhook.policies.eviction import pods, reasons
 from webhook.policies.eviction.pods import blackout, cool_down, too_many
 from webhook.policies.registry import BY_PATH
 from webhook.settings.model import DAYS, Blackout, Day, EvictionSettings

@@ -21,11 +21,12 @@ from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenF
 from tests.policies.decisions import changes, declaring, evaluate, patched
 from tests.policies.instancetypes import world as sizes
 from tests.policies.instancetypes.world import BOTH, IT_MARK, SMALL, WORLD, decide, facts, instancetype, preference, vm
-from webhook.admission.reasons import common, instancetypes
+from webhook.admission.reasons import common
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, ObjectKey, SchedulerKey
 from webhook.kubevirt.config import DEFAULTS
 from webhook.policies.common.ownership import LAST_APPLIED
+from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.settings.model import InstancetypeSettings
 
 INJECTED_ANNOTATIONS = {IT_MARK[2]: sizes.SMALL_MARK, sizes.PREF_MARK[2]: sizes.FEDORA_MARK}

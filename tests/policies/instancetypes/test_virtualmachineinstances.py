@@ -13,8 +13,8 @@ from tests.policies.instancetypes.world import BOTH, SMALL_MARK, WORLD, decide, 
 from webhook import names
 from webhook.admission.decision import Decision, Denial
 from webhook.admission.reasons import common
-from webhook.admission.reasons import instancetypes as reasons
 from webhook.kubevirt.config import ClusterConfig
+from webhook.policies.instancetypes import reasons
 
 ASKED_SIZE = {"kubevirt-webhook.github.io/instancetype": "u1.small"}
 ASKED_PREFERENCE = {"kubevirt-webhook.github.io/preference": "VirtualMachineClusterPreference/fedora"}

@@ -18,10 +18,10 @@ from tests.policies.instancetypes import world as sizes
 from tests.policies.instancetypes.world import BOTH, FEDORA, SMALL, WORLD, decide, facts, instancetype, preference, vm
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason
 from webhook.admission.reasons import common
-from webhook.admission.reasons import instancetypes as reasons
 from webhook.errors import Unavailable
 from webhook.facts import NotInMemory
 from webhook.kubevirt.config import ClusterConfig
+from webhook.policies.instancetypes import reasons
 
 DYING = vm(instancetype=SMALL)
 DYING["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

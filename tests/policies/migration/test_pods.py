@@ -17,11 +17,11 @@ from tests.policies.decisions import patched
 from tests.policies.migration.world import AMD, INTEL, decide, facts, migration, target_pod, terms
 from webhook.admission.decision import Decision
 from webhook.admission.reasons import common
-from webhook.admission.reasons import migration as reasons
 from webhook.errors import Unavailable
 from webhook.facts import ObjectKey
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.machines import MIGRATIONS, VMIS, Migration
+from webhook.policies.migration import reasons
 
 PLACE = "mutate/migration/pods"
 CAPTURE = Path(__file__).parents[2] / "data" / "captures" / "pod-create-migration-target.json"

@@ -23,11 +23,11 @@ from tests.policies.migration.world import (
 )
 from webhook.admission.decision import Denial
 from webhook.admission.reasons import common
-from webhook.admission.reasons import migration as reasons
 from webhook.errors import Unavailable
 from webhook.facts import Key, NodesKey
 from webhook.k8s.types.selectors import Expression
 from webhook.placement.requirements import Contradiction, Elsewhere, Label, Origin
+from webhook.policies.migration import reasons
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED
 
 API_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-apiserver"

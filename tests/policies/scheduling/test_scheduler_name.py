@@ -27,14 +27,14 @@ from tests.policies.decisions import decide_scheduling as decide
 from webhook import names
 from webhook.admission.decision import Decision, Reason, RepeatedChanges
 from webhook.admission.reasons import common
-from webhook.admission.reasons import scheduling as reasons
-from webhook.admission.reasons.scheduling import instancetype_unresolved as unresolved
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey, ObjectKey
 from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype, InstancetypeSpec, RevisionData
+from webhook.policies.scheduling import reasons
+from webhook.policies.scheduling.reasons import instancetype_unresolved as unresolved
 
 MARK = names.INJECTED_SCHEDULER_ANNOTATION
 POD_MARK_PATH = ("metadata", "annotations", MARK)

@@ -12,9 +12,9 @@ from tests.builders import CONTROLLER, UNAVAILABLE, Json, known, launcher_pod, r
 from tests.policies.decisions import changes, decide_scheduling, declaring, patched
 from webhook import names
 from webhook.admission.decision import Decision
-from webhook.admission.reasons import scheduling
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey, NodesKey
+from webhook.policies.scheduling import reasons as scheduling
 from webhook.policies.scheduling.spread import constraints
 
 PATH = ("spec", "topologySpreadConstraints")

@@ -17,10 +17,11 @@ from tests.review.memory import PODS, PODS_OBSERVED, VMS, evaluate
 from tests.server.conftest import ServedApi, working
 from tests.waiting import until
 from webhook import names
-from webhook.admission.decision import Decision, Denial, Reason
-from webhook.admission.reasons import scheduling as reasons
+from webhook.admission.decision import Decision, Reason
 from webhook.k8s.resources import EVENTS
-from webhook.policies.registry import BY_PATH, Endpoint
+from webhook.policies.registry import BY_PATH
+from webhook.policies.scheduling import reasons
+from webhook.policy import Endpoint
 from webhook.server.events.writer import CAPACITY, WINDOW_SECONDS, Event, EventWriter, event_of
 
 REFUSED = Event("demo", "v1", "Namespace", "demo", "", "Denied", "no-eligible-node", "CREATE of x was refused: why")

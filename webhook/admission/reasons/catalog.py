@@ -1,7 +1,7 @@
-"""What a reason code means, the catalog of all codes, and sentences that carry one.
+"""What a reason code means, and sentences that carry one.
 
-In the modules beside this one, a code is in capitals, and below it are its sentences: a `Reason`, or a function that
-returns one for what the sentence names.
+In `common` and in each policy's ``reasons``, a code is in capitals, and below it are its sentences: a `Reason`, or a
+function that returns one for what the sentence names.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import msgspec
 
 from webhook.admission.decision import Reason
 from webhook.errors import quote
-from webhook.names import EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING, PolicyName
 
 # What a code stands for: a change, a denial, a request that is left alone, or a fault on the way to a decision.
 Kind = Literal["changed", "denied", "allowed", "skipped", "failed"]
 
-ALL: Final = (SCHEDULING, INSTANCETYPES, MIGRATION, EVICTION)
 TEMPLATE: Final = "A changed template requires a restart of a running VM, so nothing new is added to a VM after CREATE."
 OPT_OUT: Final = "To keep kubevirt-webhook from setting one, set"
 LOG: Final = "See the log of kubevirt-webhook; `kubevirt-webhook doctor` shows what it cannot read."
@@ -29,31 +27,25 @@ class Meaning(msgspec.Struct, frozen=True):
     """A reason code for people.
 
     Attributes:
-        policies: the policies that use the code.
         kind: what the policy does in mode ``enforce``; a setting may make a denial a warning.
         meaning: what happened, in a sentence or two.
         remedy: what to do about it; empty where nothing needs to be done.
     """
 
-    policies: tuple[PolicyName, ...]
     kind: Kind
     meaning: str
     remedy: str = ""
 
 
-# By code; a closed, documented set, which other programs rely on.
-MEANINGS: Final[dict[str, Meaning]] = {}
-
-
-def define(kind: Kind, code: str, meaning: str, remedy: str = "", *, by: tuple[PolicyName, ...] = ALL) -> str:
-    """A code, words in lower case with dashes, which is in `MEANINGS` from now on; the rest is as in `Meaning`.
+def define(among: dict[str, Meaning], kind: Kind, code: str, meaning: str, remedy: str = "") -> str:
+    """A code, words in lower case with dashes, which is among these from now on; the rest is as in `Meaning`.
 
     Raises:
-        ValueError: the code is defined already.
+        ValueError: the code is among them already.
     """
-    if code in MEANINGS:
+    if code in among:
         raise ValueError(f"the reason code {code} is defined twice")
-    MEANINGS[code] = Meaning(by, kind, meaning, remedy)
+    among[code] = Meaning(kind, meaning, remedy)
     return code
 
 

@@ -7,12 +7,18 @@ from typing import Final
 
 from webhook import names
 from webhook.admission.decision import Reason
-from webhook.admission.reasons.catalog import LOG, TEMPLATE, about, about_two, define
+from webhook.admission.reasons.catalog import LOG, TEMPLATE, Meaning, about, about_two, define
 from webhook.errors import quote
-from webhook.names import EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING
+from webhook.names import INSTANCETYPES, SCHEDULING
 
-_skipped: Final = partial(define, "skipped")
-_failed: Final = partial(define, "failed")
+# By code: what whoever evaluates a review gives for any policy.
+FOR_ALL: Final[dict[str, Meaning]] = {}
+# By code: what several policies give, each with the ones that its value lists.
+SHARED: Final[dict[str, Meaning]] = {}
+
+_skipped: Final = partial(define, FOR_ALL, "skipped")
+_failed: Final = partial(define, FOR_ALL, "failed")
+_shared: Final = partial(define, SHARED)
 
 # The label by which a policy is switched on, for the policy's name.
 _LABEL: Final = names.policy_label("%s")
@@ -46,11 +52,11 @@ unknown_mode: Final = about_two(
     UNKNOWN_MODE,
     f'skipped: label {_LABEL} of the namespace has the invalid value "%s"; use enforce, warn, audit, or off',
 )
-DISABLED: Final = _skipped(
+DISABLED: Final = _shared(
+    "skipped",
     "disabled",
     "The settings switch off this part of the policy, for example for VirtualMachines or for spread constraints.",
     "`kubevirt-webhook config show --config FILE` prints the settings of FILE with their defaults.",
-    by=(SCHEDULING, INSTANCETYPES),
 )
 disabled: Final = about(DISABLED, "skipped: %s is off in the settings")
 INVALID_OBJECT: Final = _failed(
@@ -61,6 +67,7 @@ INVALID_OBJECT: Final = _failed(
     "Correct the field that the message names, and apply the object again.",
 )
 DRY_RUN_DENIED: Final = define(
+    FOR_ALL,
     "denied",
     "dry-run-denied",
     "`review --server-dry-run` has sent the object to the cluster, where another webhook, an admission policy or a"
@@ -110,9 +117,7 @@ def allowed_unchanged(kind: str, reason: Reason) -> Reason:
     return Reason(reason.code, f"this {kind} was allowed without changes: {reason.text}")
 
 
-BEING_DELETED: Final = _skipped(
-    "being-deleted", "The object, or its VM, is already being deleted.", by=(SCHEDULING, INSTANCETYPES, EVICTION)
-)
+BEING_DELETED: Final = _shared("skipped", "being-deleted", "The object, or its VM, is already being deleted.")
 being_deleted: Final = about(BEING_DELETED, "skipped: %s is being deleted")
 OTHER_OPERATION: Final = _skipped(
     "other-operation", "The policy does not evaluate this operation or subresource, or another webhook entry does."
@@ -135,7 +140,7 @@ LOOKUP_FAILED: Final = _failed(
     f"Retry. {LOG}",
 )
 lookup_failed: Final = about_two(LOOKUP_FAILED, "%s: %s")
-ELIGIBLE: Final = define("allowed", "nodes-eligible", "At least one node can take the VM.", by=(MIGRATION, EVICTION))
+ELIGIBLE: Final = _shared("allowed", "nodes-eligible", "At least one node can take the VM.")
 
 
 def eligible(count: int, total: int) -> Reason:
@@ -144,52 +149,48 @@ def eligible(count: int, total: int) -> Reason:
     return Reason(code, f"{count}/{total} nodes are available")
 
 
-NO_ELIGIBLE_NODE: Final = define(
+NO_ELIGIBLE_NODE: Final = _shared(
     "denied",
     "no-eligible-node",
     "No node meets all requirements of the VM and of the migration. The target pod would stay Pending until KubeVirt"
     " ends the migration.",
     "Change what the message names. `kubevirt-webhook explain migration NAMESPACE/VM` lists every node and the one"
     " change that helps most.",
-    by=(MIGRATION, EVICTION),
 )
-HOST_CPU_UNKNOWN: Final = define(
+HOST_CPU_UNKNOWN: Final = _shared(
     "denied",
     "host-cpu-unknown",
     "The VM has the CPU model host-model, and no label of its node names that model, so that KubeVirt creates no target"
     " pod and its migration stays Pending.",
     "Have virt-handler label the node with its CPU model (host-model-cpu.node.kubevirt.io/…); the annotation"
     " node-labeller.kubevirt.io/skip-node keeps it from that.",
-    by=(MIGRATION, EVICTION),
 )
 host_cpu_unknown: Final = about(HOST_CPU_UNKNOWN, "%s")
-BY_KUBEVIRT: Final = _skipped(
-    "requested-by-kubevirt", "KubeVirt itself migrates the VM or evicts the pod.", by=(MIGRATION, EVICTION)
-)
-OWNER_OPTED_OUT: Final = _skipped(
+BY_KUBEVIRT: Final = _shared("skipped", "requested-by-kubevirt", "KubeVirt itself migrates the VM or evicts the pod.")
+OWNER_OPTED_OUT: Final = _shared(
+    "skipped",
     "owner-opted-out",
     "The owner of the VM declined the policy: by schedulerName default-scheduler, or by the label or annotation"
     f" {names.policy_label(INSTANCETYPES)}=off.",
-    by=(SCHEDULING, INSTANCETYPES),
 )
 opted_out: Final = about(OWNER_OPTED_OUT, f"skipped: the owner set {_LABEL}=off on the object")
-NOTHING_TO_PRESERVE: Final = _skipped(
+NOTHING_TO_PRESERVE: Final = _shared(
+    "skipped",
     "nothing-to-preserve",
     f"An update of a VM without anything from kubevirt-webhook. {TEMPLATE}",
-    by=(SCHEDULING, INSTANCETYPES),
 )
-NOT_LAUNCHER: Final = _skipped(
+NOT_LAUNCHER: Final = _shared(
+    "skipped",
     "not-a-launcher-pod",
     "The pod is not a virt-launcher pod: it lacks KubeVirt's label.",
-    by=(SCHEDULING, MIGRATION, EVICTION),
 )
 not_a_launcher_pod: Final = Reason(
     NOT_LAUNCHER, f"skipped: the pod does not have the label {names.APP_LABEL}={names.LAUNCHER_APP}"
 )
-NO_VMI_OWNER: Final = _skipped(
+NO_VMI_OWNER: Final = _shared(
+    "skipped",
     "no-vmi-owner",
     "The pod has the label of virt-launcher pods, but no VirtualMachineInstance controls it.",
-    by=(SCHEDULING, MIGRATION, EVICTION),
 )
 no_vmi_owner: Final = Reason(
     NO_VMI_OWNER,
@@ -198,11 +199,11 @@ no_vmi_owner: Final = Reason(
 unnamed_vmi_owner: Final = Reason(
     NO_VMI_OWNER, "skipped: the pod's owner reference lacks the name or UID of its VirtualMachineInstance"
 )
-NOT_CREATED_BY_KUBEVIRT: Final = _skipped(
+NOT_CREATED_BY_KUBEVIRT: Final = _shared(
+    "skipped",
     "not-created-by-kubevirt",
     "The pod looks like a virt-launcher pod, but was not created by KubeVirt's controller. Any user can write labels,"
     " so such a pod is left alone.",
-    by=(SCHEDULING, MIGRATION),
 )
 
 
@@ -213,20 +214,18 @@ def not_created_by_kubevirt(username: str) -> Reason:
     return Reason(NOT_CREATED_BY_KUBEVIRT, text)
 
 
-KUBEVIRT_ABSENT: Final = _skipped(
+KUBEVIRT_ABSENT: Final = _shared(
+    "skipped",
     "kubevirt-absent",
     "The cluster has no KubeVirt object, so nothing can be said about its VMs.",
-    by=(SCHEDULING, EVICTION),
 )
 kubevirt_absent: Final = Reason(KUBEVIRT_ABSENT, "skipped: the cluster has no KubeVirt object")
-VMI_NOT_FOUND: Final = _skipped(
-    "vmi-not-found", "The VirtualMachineInstance does not exist.", by=(SCHEDULING, MIGRATION, EVICTION)
-)
+VMI_NOT_FOUND: Final = _shared("skipped", "vmi-not-found", "The VirtualMachineInstance does not exist.")
 vmi_not_found: Final = about_two(VMI_NOT_FOUND, "skipped: VirtualMachineInstance %s/%s does not exist")
-VMI_REPLACED: Final = _skipped(
+VMI_REPLACED: Final = _shared(
+    "skipped",
     "vmi-replaced",
     "There is a VirtualMachineInstance of this name, but not the one that the pod belongs to.",
-    by=(SCHEDULING, EVICTION),
 )
 vmi_replaced: Final = about_two(
     VMI_REPLACED, "skipped: VirtualMachineInstance %s/%s is not the pod's own (its UID differs)"

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 import click
 import msgspec
 
-from webhook.admission.reasons import MEANINGS
 from webhook.admission.redaction import redact_at
 from webhook.cli import write
 from webhook.cli.cases.model import API_VERSION, KIND, TestFile, codes_of, differences
@@ -34,6 +33,7 @@ from webhook.k8s.bounded_input import read_file
 from webhook.k8s.documents import Document, join_mistakes, mistakes_of
 from webhook.k8s.yaml_documents import MAX_BYTES
 from webhook.kubevirt.definitions import DEFINITIONS
+from webhook.policies.meanings import MEANINGS
 from webhook.settings.file import load, parse
 from webhook.settings.model import Settings
 from webhook.text import pluralize

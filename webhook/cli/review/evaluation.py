@@ -12,7 +12,6 @@ import msgspec
 
 from webhook.admission.audit import NoAudit
 from webhook.admission.reasons import common
-from webhook.admission.reasons.instancetypes import MISSING
 from webhook.cli import near
 from webhook.cli.review.result import WEIGHT, Result
 from webhook.cli.schemas import release_in
@@ -28,6 +27,7 @@ from webhook.kubevirt.releases.fields import VIRTUAL_MACHINE
 from webhook.kubevirt.releases.release import NEWEST
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.templates import KIND, MissingParametersError
+from webhook.policies.instancetypes.reasons import MISSING
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import Settings

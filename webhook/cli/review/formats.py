@@ -16,13 +16,13 @@ from xml.sax.saxutils import escape, quoteattr
 import click
 
 from webhook import __version__
-from webhook.admission.reasons import MEANINGS
 from webhook.admission.reasons.catalog import LOG
-from webhook.admission.reasons.instancetypes import MISSING
 from webhook.cli.console import STYLES, change_line, console
 from webhook.cli.review.result import Result, Summary, codes_in
 from webhook.cli.write import dump
 from webhook.errors import InputError
+from webhook.policies.instancetypes.reasons import MISSING
+from webhook.policies.meanings import MEANINGS
 from webhook.text import visible, visible_lines
 
 # A command has no log: what it could not read is in what it was given, or needs a permission.

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from webhook.admission.patch import segments
-from webhook.admission.reasons import MEANINGS
 from webhook.admission.redaction import redact_at
+from webhook.policies.meanings import MEANINGS
 from webhook.text import pluralize
 
 _CODE: Final = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)

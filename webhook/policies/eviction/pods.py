@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason, skip
 from webhook.admission.reasons import common
-from webhook.admission.reasons import eviction as reasons
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey, Unreadable
@@ -46,6 +45,7 @@ from webhook.placement.requirements import Origin, Staying
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import details, no_node
 from webhook.policies.common.required_facts import is_kubevirts, read, read_configuration
+from webhook.policies.eviction import reasons
 from webhook.settings.model import WEEK, Blackout, EvictionSettings
 
 # What the descheduler writes into the Evictions that it sends.

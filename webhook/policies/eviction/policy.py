@@ -9,12 +9,15 @@ from webhook.k8s.types.core import Eviction
 from webhook.names import EVICTION
 from webhook.policies.eviction import match_conditions
 from webhook.policies.eviction.pods import evaluate_eviction
+from webhook.policies.eviction.reasons import REASONS, SHARED_REASONS
 from webhook.policy import Policy, Subresource, both_stages
 from webhook.settings.model import EvictionSettings
 
 POLICY: Final = Policy(
     name=EVICTION,
     settings=EvictionSettings,
+    reasons=REASONS,
+    shared_reasons=SHARED_REASONS,
     endpoints=(
         # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's
         # evacuationNodeName.

@@ -16,7 +16,6 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, skip
 from webhook.admission.reasons import common
-from webhook.admission.reasons import instancetypes as reasons
 from webhook.facts import Unreadable
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import webhooks
@@ -28,6 +27,7 @@ from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.types.core import MATCHER
 from webhook.policies.common.ownership import Manifests
+from webhook.policies.instancetypes import reasons
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.settings.model import InstancetypeSettings
 from webhook.text import shorten

@@ -8,6 +8,7 @@ from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.names import INSTANCETYPES
 from webhook.policies.instancetypes import match_conditions
+from webhook.policies.instancetypes.reasons import REASONS, SHARED_REASONS
 from webhook.policies.instancetypes.virtualmachineinstances import fill_vmi
 from webhook.policies.instancetypes.virtualmachines import apply_defaults, validate_vm
 from webhook.policy import Policy, both_stages
@@ -27,6 +28,8 @@ def _looks_at_vmis(settings: InstancetypeSettings) -> bool:
 POLICY: Final = Policy(
     name=INSTANCETYPES,
     settings=InstancetypeSettings,
+    reasons=REASONS,
+    shared_reasons=SHARED_REASONS,
     endpoints=(
         *both_stages(
             "mutate",

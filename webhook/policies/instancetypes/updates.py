@@ -18,7 +18,6 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Change, Decision, skip
 from webhook.admission.reasons import common
-from webhook.admission.reasons import instancetypes as reasons
 from webhook.errors import InputError
 from webhook.facts import Unreadable
 from webhook.k8s.types.meta import Unstructured
@@ -28,7 +27,7 @@ from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, M
 from webhook.kubevirt.rules import Rules, share_vm
 from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.policies.common.ownership import Manifests, writers
-from webhook.policies.instancetypes import owner
+from webhook.policies.instancetypes import owner, reasons
 from webhook.policies.instancetypes.owner import Default, Findings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)

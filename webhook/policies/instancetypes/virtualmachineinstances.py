@@ -15,7 +15,7 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, skip
 from webhook.admission.patch import changes
-from webhook.admission.reasons import common, instancetypes
+from webhook.admission.reasons import common
 from webhook.admission.wire import Request
 from webhook.errors import InputError, quote
 from webhook.facts import Facts, Unreadable
@@ -28,6 +28,7 @@ from webhook.kubevirt.vm import standalone_vmi
 from webhook.kubevirt.vm.size import size_field
 from webhook.kubevirt.vm.standalone_vmi import Filled
 from webhook.policies.instancetypes import owner
+from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.settings.model import InstancetypeSettings
 

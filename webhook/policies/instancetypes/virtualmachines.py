@@ -11,7 +11,7 @@ from functools import lru_cache
 from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, RepeatedChanges, skip
 from webhook.admission.patch import changes
-from webhook.admission.reasons import common, instancetypes
+from webhook.admission.reasons import common
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts, Unreadable
@@ -29,6 +29,7 @@ from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import size_field
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.instancetypes import owner
+from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError, named_references
 from webhook.policies.instancetypes.owner import Default, Findings
 from webhook.policies.instancetypes.updates import evaluate_update

@@ -13,7 +13,6 @@ from typing import Any, Final
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.reasons import common
-from webhook.admission.reasons import migration as reasons
 from webhook.admission.step_budget import spend
 from webhook.admission.wire import Request
 from webhook.facts import Facts, ObjectKey, Unreadable
@@ -26,6 +25,7 @@ from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import is_sticky_label
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import is_kubevirts, read
+from webhook.policies.migration import reasons
 from webhook.settings.model import MigrationSettings
 
 _TERMS: Final = (

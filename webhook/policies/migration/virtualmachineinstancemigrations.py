@@ -10,7 +10,6 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
 from webhook.admission.reasons import common
-from webhook.admission.reasons import migration as reasons
 from webhook.admission.wire import Request, UserInfo
 from webhook.facts import AccessKey, Facts, Key, ListKey, Unreadable
 from webhook.k8s.types.selectors import find_malformed
@@ -21,6 +20,7 @@ from webhook.placement.requirements import Contradiction, Origin, contradictions
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Lacking, Target, availability, cpu_problem, details, no_node
 from webhook.policies.common.required_facts import is_kubevirts, read
+from webhook.policies.migration import reasons
 from webhook.settings.model import MigrationSettings
 
 # The virtual permission to choose a VM's node: RBAC needs no resource behind a name.

@@ -11,6 +11,7 @@ from webhook.kubevirt.types.views import VirtualMachine
 from webhook.names import SCHEDULING
 from webhook.policies.common.match_conditions import LAUNCHERS
 from webhook.policies.scheduling import match_conditions
+from webhook.policies.scheduling.reasons import REASONS, SHARED_REASONS
 from webhook.policies.scheduling.scheduler_name import schedule_pod, schedule_vm, schedule_vmi
 from webhook.policies.scheduling.spread import spread_pod, spread_vm, spread_vmi
 from webhook.policy import Policy, both_stages, combine
@@ -28,6 +29,8 @@ def _looks_at_vmis(settings: SchedulingSettings) -> bool:
 POLICY: Final = Policy(
     name=SCHEDULING,
     settings=SchedulingSettings,
+    reasons=REASONS,
+    shared_reasons=SHARED_REASONS,
     endpoints=(
         *both_stages(
             "mutate",

@@ -20,7 +20,6 @@ from typing import Final
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, RepeatedChanges, skip
 from webhook.admission.reasons import common
-from webhook.admission.reasons import scheduling as reasons
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, Unreadable, VmiKey
@@ -35,6 +34,7 @@ from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REV
 from webhook.kubevirt.types.views import InstancetypeSpec, MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import is_kubevirts
+from webhook.policies.scheduling import reasons
 from webhook.settings.model import SchedulingSettings
 
 _INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION)

@@ -21,7 +21,6 @@ import msgspec
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
-from webhook.admission.reasons import scheduling as reasons
 from webhook.admission.wire import Request
 from webhook.facts import Facts, NodesKey, Unreadable
 from webhook.k8s.json_tree import ABSENT, lookup
@@ -37,6 +36,7 @@ from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import own_requirements
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import is_kubevirts
+from webhook.policies.scheduling import reasons
 from webhook.settings.model import SchedulingSettings
 
 _TOPOLOGY_KEYS: Final = {"hostname": (HOSTNAME,), "zone": (ZONE,), "both": (ZONE, HOSTNAME)}

@@ -53,7 +53,7 @@ class Event(msgspec.Struct, frozen=True):
         namespace: where users see it, and where the object is.
         api_version, kind, name, uid: of the object; the uid may be empty, where there is none yet.
         reason: a word in CamelCase.
-        code: what led to it, one of `webhook.admission.reasons`.
+        code: what led to it, one of `webhook.policies.meanings`.
         note: a text for people; cut where it is too long.
     """
 

@@ -14,11 +14,12 @@ import msgspec
 from webhook import names
 from webhook.admission.audit import Label
 from webhook.admission.decision import MAX_MESSAGE, compose
-from webhook.admission.reasons import MEANINGS, common
+from webhook.admission.reasons import common
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotInMemory, from_memory
 from webhook.names import PolicyName
+from webhook.policies.meanings import MEANINGS
 from webhook.policies.migration.explanation import FactPermissions, NotThere, Question, few, matrix
 from webhook.policies.registry import POLICIES
 from webhook.review.driver import drive

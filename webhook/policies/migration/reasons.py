@@ -9,15 +9,28 @@ from typing import Final
 from webhook import names
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
-from webhook.admission.reasons.catalog import about, about_two, define
+from webhook.admission.reasons.catalog import Meaning, about, about_two, define
 from webhook.errors import quote
-from webhook.names import MIGRATION
 from webhook.text import pluralize
 
-_changed: Final = partial(define, "changed", by=(MIGRATION,))
-_denied: Final = partial(define, "denied", by=(MIGRATION,))
-_allowed: Final = partial(define, "allowed", by=(MIGRATION,))
-_skipped: Final = partial(define, "skipped", by=(MIGRATION,))
+# By code.
+REASONS: Final[dict[str, Meaning]] = {}
+# Codes of several policies that this one gives, too.
+SHARED_REASONS: Final = (
+    common.ELIGIBLE,
+    common.NO_ELIGIBLE_NODE,
+    common.HOST_CPU_UNKNOWN,
+    common.BY_KUBEVIRT,
+    common.NOT_LAUNCHER,
+    common.NO_VMI_OWNER,
+    common.NOT_CREATED_BY_KUBEVIRT,
+    common.VMI_NOT_FOUND,
+)
+
+_changed: Final = partial(define, REASONS, "changed")
+_denied: Final = partial(define, REASONS, "denied")
+_allowed: Final = partial(define, REASONS, "allowed")
+_skipped: Final = partial(define, REASONS, "skipped")
 
 
 FIELD = "spec.addedNodeSelector"

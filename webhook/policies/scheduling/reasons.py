@@ -8,13 +8,28 @@ from typing import Final
 from webhook import names
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
-from webhook.admission.reasons.catalog import LOG, OPT_OUT, about, about_two, define
+from webhook.admission.reasons.catalog import LOG, OPT_OUT, Meaning, about, about_two, define
 from webhook.errors import quote
-from webhook.names import SCHEDULING
 
-_changed: Final = partial(define, "changed", by=(SCHEDULING,))
-_skipped: Final = partial(define, "skipped", by=(SCHEDULING,))
-_failed: Final = partial(define, "failed", by=(SCHEDULING,))
+# By code.
+REASONS: Final[dict[str, Meaning]] = {}
+# Codes of several policies that this one gives, too.
+SHARED_REASONS: Final = (
+    common.DISABLED,
+    common.BEING_DELETED,
+    common.OWNER_OPTED_OUT,
+    common.NOTHING_TO_PRESERVE,
+    common.NOT_LAUNCHER,
+    common.NO_VMI_OWNER,
+    common.NOT_CREATED_BY_KUBEVIRT,
+    common.KUBEVIRT_ABSENT,
+    common.VMI_NOT_FOUND,
+    common.VMI_REPLACED,
+)
+
+_changed: Final = partial(define, REASONS, "changed")
+_skipped: Final = partial(define, REASONS, "skipped")
+_failed: Final = partial(define, REASONS, "failed")
 
 _DEFAULT: Final = f'"{names.DEFAULT_SCHEDULER}"'
 _UNSET: Final = "schedulerName was not set"

@@ -8,14 +8,29 @@ from typing import Final
 
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
-from webhook.admission.reasons.catalog import about, about_two, define
+from webhook.admission.reasons.catalog import Meaning, about, about_two, define
 from webhook.errors import quote
-from webhook.names import EVICTION
 from webhook.text import pluralize
 
-_denied: Final = partial(define, "denied", by=(EVICTION,))
-_allowed: Final = partial(define, "allowed", by=(EVICTION,))
-_skipped: Final = partial(define, "skipped", by=(EVICTION,))
+# By code.
+REASONS: Final[dict[str, Meaning]] = {}
+# Codes of several policies that this one gives, too.
+SHARED_REASONS: Final = (
+    common.BEING_DELETED,
+    common.ELIGIBLE,
+    common.NO_ELIGIBLE_NODE,
+    common.HOST_CPU_UNKNOWN,
+    common.BY_KUBEVIRT,
+    common.NOT_LAUNCHER,
+    common.NO_VMI_OWNER,
+    common.KUBEVIRT_ABSENT,
+    common.VMI_NOT_FOUND,
+    common.VMI_REPLACED,
+)
+
+_denied: Final = partial(define, REASONS, "denied")
+_allowed: Final = partial(define, REASONS, "allowed")
+_skipped: Final = partial(define, REASONS, "skipped")
 
 BLACKOUT: Final = _denied(
     "blackout", "The settings forbid evictions by the descheduler at this time.", "Retry after the blackout."

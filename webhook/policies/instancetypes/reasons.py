@@ -12,14 +12,24 @@ from typing import Final
 from webhook import names
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
-from webhook.admission.reasons.catalog import about, about_two, define
+from webhook.admission.reasons.catalog import Meaning, about, about_two, define
 from webhook.errors import quote
 from webhook.names import INSTANCETYPES
 
-_changed: Final = partial(define, "changed", by=(INSTANCETYPES,))
-_denied: Final = partial(define, "denied", by=(INSTANCETYPES,))
-_allowed: Final = partial(define, "allowed", by=(INSTANCETYPES,))
-_skipped: Final = partial(define, "skipped", by=(INSTANCETYPES,))
+# By code.
+REASONS: Final[dict[str, Meaning]] = {}
+# Codes of several policies that this one gives, too.
+SHARED_REASONS: Final = (
+    common.DISABLED,
+    common.BEING_DELETED,
+    common.OWNER_OPTED_OUT,
+    common.NOTHING_TO_PRESERVE,
+)
+
+_changed: Final = partial(define, REASONS, "changed")
+_denied: Final = partial(define, REASONS, "denied")
+_allowed: Final = partial(define, REASONS, "allowed")
+_skipped: Final = partial(define, REASONS, "skipped")
 
 
 def _join(named: Iterable[tuple[str, object]]) -> tuple[str, str]:

@@ -1,0 +1,74 @@
+"""All reason codes: what each means, what to do about it, and which policies give it.
+
+``kubevirt-webhook explain reason``, docs/messages.md, the rules of SARIF and the page read `MEANINGS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+import msgspec
+
+from webhook.admission.reasons import common
+from webhook.admission.reasons.catalog import Kind
+from webhook.names import PolicyName
+from webhook.policies.registry import POLICIES
+from webhook.policy import AnyPolicy
+
+
+class CodeMeaning(msgspec.Struct, frozen=True):
+    """A reason code for people.
+
+    Attributes:
+        policies: the policies that give the code.
+        kind: as in `Meaning`, as are the rest.
+    """
+
+    policies: tuple[PolicyName, ...]
+    kind: Kind
+    meaning: str
+    remedy: str
+
+
+def meanings_of(policies: Iterable[AnyPolicy]) -> dict[str, CodeMeaning]:
+    """What the codes of some policies mean, by code: a closed, documented set, which other programs rely on.
+
+    Raises:
+        ValueError: two policies define the same code.
+    """
+    listed = tuple(policies)
+    names = tuple(policy.name for policy in listed)
+    codes = [(code, meaning, names) for code, meaning in common.FOR_ALL.items()]
+    for code, meaning in common.SHARED.items():
+        if givers := tuple(policy.name for policy in listed if code in policy.shared_reasons):
+            codes.append((code, meaning, givers))
+    for policy in listed:
+        codes += [(code, meaning, (policy.name,)) for code, meaning in policy.reasons.items()]
+    found: dict[str, CodeMeaning] = {}
+    for code, meaning, givers in codes:
+        if code in found:
+            raise ValueError(f"the reason code {code} is defined twice")
+        found[code] = CodeMeaning(givers, meaning.kind, meaning.meaning, meaning.remedy)
+    return found
+
+
+MEANINGS: Final[Mapping[str, CodeMeaning]] = meanings_of(POLICIES)
+
+
+def similar(code: str) -> list[str]:
+    """The codes that a mistyped one may mean, the most similar first; at most three.
+
+    Without any that is similar as a whole, those that have one of its words, or a similar one.
+    """
+    if near := get_close_matches(code.lower(), MEANINGS, n=3, cutoff=0.6):
+        return near
+    words = Counter(word for each in MEANINGS for word in each.split("-"))
+    meant = {match for word in re.findall("[a-z]{4,}", code.lower()) for match in get_close_matches(word, words, n=3)}
+    # A word that few codes have says more.
+    scores = {each: sum(1 / words[word] for word in meant & set(each.split("-"))) for each in MEANINGS}
+    near = sorted((each for each in MEANINGS if scores[each]), key=lambda each: -scores[each])[:3]
+    return near or get_close_matches(code.lower(), MEANINGS, n=3, cutoff=0.4)
