@@ -17,7 +17,7 @@ from tests.review.memory import PODS, PODS_OBSERVED, VMS, evaluate
 from tests.server.conftest import ServedApi, working
 from tests.waiting import until
 from webhook import names
-from webhook.admission.decision import Decision, Reason
+from webhook.admission.decision import Decision, Denial, Reason
 from webhook.k8s.resources import EVENTS
 from webhook.policies.registry import BY_PATH
 from webhook.policies.scheduling import reasons
