@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
@@ -32,6 +34,8 @@ PATH = "/echo"
 LARGE = 32 * 1024 * 1024
 REQUEST = head(len(BODY), PATH) + BODY
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
+# What makes a socket's end a reset.
+_RESET = socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
 
 
 class Served:
@@ -45,7 +49,9 @@ class Served:
         application = web.Application(middlewares=[errors_to_answers(TrafficObserver(), "ask for /echo")])
         application.router.add_route("*", PATH, self._echo)
         application.router.add_route("*", "/unread", self._unread)
+        application.router.add_route("*", "/patient", self._patient)
         application.router.add_route("*", "/large", self._large)
+        application.router.add_route("*", "/everyday", self._everyday)
         self.listener = Listener(application, limits)
 
     async def _echo(self, request: web.Request) -> web.Response:
@@ -59,10 +65,20 @@ class Served:
     async def _unread(self, _request: web.Request) -> web.Response:
         return response(200, b"unread")
 
+    async def _patient(self, request: web.Request) -> web.Response:
+        """Lets the loop read on while it has the body, as a review does that waits for facts."""
+        answer = await self._echo(request)
+        await asyncio.sleep(0.001)
+        return answer
+
     async def _large(self, _request: web.Request) -> web.Response:
         self.begun += 1
         await self.release.wait()
         return response(200, bytes(LARGE))
+
+    async def _everyday(self, _request: web.Request) -> web.Response:
+        self.begun += 1
+        return response(200, bytes(16 * 1024))
 
     @property
     def only(self) -> Guard:
@@ -160,6 +176,25 @@ async def test_behind_a_bad_head_nothing_goes_on(served: Served, data: bytes) ->
     assert served.bodies == []
 
 
+async def test_what_clients_do_is_no_error_of_the_server(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """Bytes that are no HTTP, and clients that go in the middle of a head, a body, or what is read behind an answer."""
+    assert b" 400 " in await served.everything(b"\x00 bad\r\n\r\n")
+    assert b" 400 " in await served.everything(REQUEST + b"GET /\x00 HTTP/1.1\r\nHost: x\r\n\r\n")
+    for data in (REQUEST[:50], REQUEST[:-1], head(10**6, "/unread") + BODY, head(10**6, PATH) + BODY):
+        for end in ("close", "reset"):
+            async with served.connection() as (reader, writer):
+                writer.write(data)
+                await until(lambda: served.listener.open, "the connection to be made")
+                if b"/unread" in data:
+                    await asyncio.wait_for(reader.readuntil(b"unread"), PATIENCE)
+                if end == "reset":
+                    writer.transport.get_extra_info("socket").setsockopt(*_RESET)
+                else:
+                    writer.write_eof()
+            await until(lambda: not served.listener.open, "the connection to end")
+    assert not [record for record in caplog.records if record.name != "asyncio"]
+
+
 async def test_a_bad_head_lets_no_memory_be_filled(served: Served) -> None:
     async with served.connection() as (reader, writer):
         writer.write(b"\x00 bad\r\n\r\n")
@@ -191,6 +226,34 @@ async def test_half_a_head_has_its_time(served: Served, monkeypatch: pytest.Monk
             assert answers.count(b"HTTP/1.1 200 OK") == bool(begin), half
 
 
+@pytest.mark.parametrize("empty", [b"\r\n", b"\r\n\r\n", b"\n\n", b"\r\n" * 50_000])
+async def test_empty_lines_before_a_request_are_passed_over(served: Served, empty: bytes) -> None:
+    """RFC 9112, section 2.2."""
+    answers = await served.everything(empty + REQUEST + empty, empty + LAST)
+    assert answers.count(b"HTTP/1.1 200 OK") == 2
+    assert served.bodies == [BODY, BODY]
+
+
+async def test_empty_lines_without_an_end_have_the_time_of_a_head(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "HEAD_SECONDS", 0.2)
+
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"\r\n" * 1000)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    async with served.connection() as (reader, writer):
+        flooding = asyncio.create_task(flood(writer))
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+        assert not served.listener.kept
+        flooding.cancel()
+
+
 async def test_of_requests_sent_ahead_one_at_a_time_is_taken(served: Served) -> None:
     served.release.clear()
     async with served.connection() as (reader, writer):
@@ -205,6 +268,19 @@ async def test_of_requests_sent_ahead_one_at_a_time_is_taken(served: Served) -> 
         for _ in range(1003):
             await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
     assert served.bodies == [BODY] * 1003
+
+
+async def test_requests_sent_ahead_are_no_more_in_memory_after_many_answers(served: Served) -> None:
+    """aiohttp resumes reading at the end of each body, and whenever a handler takes some of it."""
+    request = head(len(BODY), "/patient") + BODY
+    most = 0
+    async with served.connection() as (reader, writer):
+        writer.write(request * 4000)
+        for _ in range(50):
+            await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
+            most = max(most, served.listener.kept)
+    # What may come before it is asked for, one reading, and the request itself.
+    assert most <= MAX_HEAD_BYTES + 65536 + len(request)
 
 
 async def test_after_the_last_answer_nothing_is_taken(served: Served) -> None:
@@ -320,6 +396,24 @@ async def test_connections_end_after_a_while_whatever_they_do() -> None:
             assert await case.everything(data) == b""
         case.release.set()
         await until(lambda: case.listener.in_flight == 0, "the handlers to end")
+
+
+async def test_an_idle_connection_that_closes_waits_for_no_client_that_reads_nothing() -> None:
+    """Its answers are too few to stall it, and the connection could last for long."""
+    limits = msgspec.structs.replace(Limits(), keep_alive_seconds=0.3, abort_seconds=10 * PATIENCE)
+    case = Served(limits)
+    async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0), case.connection() as (reader, writer):
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await until(lambda: case.listener.open, "the connection to be made")
+        only = case.only
+        assert only.transport
+        asked = 0
+        while not only.transport.get_write_buffer_size():
+            writer.write(b"GET /everyday HTTP/1.1\r\nHost: x\r\n\r\n")
+            asked += 1
+            await until(lambda: case.begun == asked and only.is_idle, "the answer")  # noqa: B023 - waited for at once
+        assert not only.is_stalled
+        await until(lambda: not case.listener.open, "the connection to end")
 
 
 async def test_bytes_that_are_read_for_a_client_to_see_its_answer_are_not_kept() -> None:

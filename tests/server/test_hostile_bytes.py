@@ -159,6 +159,19 @@ async def test_hostile_bytes_fill_no_memory_and_delay_no_review(listener: str, s
     assert server.peak_mib <= MAX_RESIDENT_MIB, f"{before:.0f} MiB before, then {peaks}"
 
 
+@pytest.mark.parametrize("listener", LISTENERS)
+async def test_what_is_no_http_learns_nothing_of_the_server(listener: str, servers: dict[str, Attacked]) -> None:
+    """Which versions answer, and nothing comes back of what was sent: it may be a token that went to the wrong port."""
+    server = servers[listener]
+    await ready(server, listener)
+    async with connected(**server.attacked(listener)) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cr\x00et\r\n\r\n")
+        beginning, _, body = (await asyncio.wait_for(reader.read(), PATIENCE)).partition(b"\r\n\r\n")
+    first, *headers = beginning.split(b"\r\n")
+    assert (first.split()[1], body) == (b"400", b"the request is not valid HTTP/1.1\n")
+    assert [line for line in headers if line.lower().startswith(b"server:")] == [b"Server: kubevirt-webhook"]
+
+
 async def test_full_disks_and_files_that_run_out_stop_nothing(tmp_path: Path) -> None:
     """Standard output and error on a full disk; more connections than files, whose limit the server raises itself."""
 

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from webhook.errors import InputError
@@ -129,12 +130,45 @@ async def through_guard(request: web.Request, handler: Handler) -> web.StreamRes
     return answer
 
 
-async def name_server(request: web.Request, answer: web.StreamResponse) -> None:
-    """A signal of aiohttp, before an answer is written: says which server it is.
+class RequestHandler(web.RequestHandler):
+    """aiohttp's side of a connection, with another answer where no request of a client could be made.
 
-    An ``Expect`` that it doesn't know, aiohttp denies before any middleware; the guard learns of that request here.
+    aiohttp's own repeats the line that it could not parse, names its version and Python's, and is logged as an error.
     """
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to bytes that are no HTTP, or to an exception that no middleware has answered.
+
+        Raises:
+            ConnectionError: the client has gone, and aiohttp ends its connection.
+        """
+        if isinstance(exc, ConnectionError):
+            raise exc
+        if not isinstance(exc, HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        answer = text(400, "the request is not valid HTTP/1.1", {"Server": _SERVER})
+        answer.force_close()
+        return answer
+
+
+async def name_server(_request: web.Request, answer: web.StreamResponse) -> None:
+    """A signal of aiohttp, before an answer is written: says which server it is."""
     answer.headers["Server"] = _SERVER
+
+
+async def end_expectation(request: web.Request, answer: web.StreamResponse) -> None:
+    """A signal of aiohttp, before an answer is written: tells the guard of one that no middleware has seen.
+
+    An ``Expect`` that it doesn't know, aiohttp denies before any of them.
+    """
     if isinstance(answer, web.HTTPExpectationFailed):
         guard = guard_of(request)
         guard.begin(request)

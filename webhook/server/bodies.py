@@ -78,9 +78,11 @@ class RequestBody:
         """
         began = asyncio.get_running_loop().time()
         if not self.is_large:
+            if self._length > self._most:
+                raise OverloadError(Overload.TOO_LARGE)
             # In nearly all requests it came with the head.
             self._guard.allow(self._length)
-            await self._take(self._most, until, began)
+            await self._take(self._length, until, began)
             return self._whole()
         # As much as an answer without the rest takes.
         self._guard.allow(PREFIX_BYTES)
@@ -91,7 +93,7 @@ class RequestBody:
             raise OverloadError(Overload.NO_ROOM)
         self._room = self._length
         self._guard.allow(self._length - PREFIX_BYTES, counted=False)
-        await self._take(self._most, until, asyncio.get_running_loop().time())
+        await self._take(self._length, until, asyncio.get_running_loop().time())
         return self._whole()
 
     def _whole(self) -> bytes:
@@ -100,14 +102,12 @@ class RequestBody:
         del self._data[PREFIX_BYTES:]
         return whole
 
-    async def _take(self, enough: int, until: float, began: float) -> None:
-        """Read to the end of the body, or until so many bytes have come."""
+    async def _take(self, count: int, until: float, began: float) -> None:
+        """Read on until so many bytes of the body have come."""
         until = min(until, began + ARRIVAL_SECONDS)
-        while not self._content.at_eof() and (len(self._data) < enough or enough == self._most):
+        while len(self._data) < count:
             pace = began + GRACE_SECONDS + len(self._data) / MIN_BYTES_PER_SECOND
             self._data += await self._next(min(until, pace))
-            if len(self._data) > self._most:
-                raise OverloadError(Overload.TOO_LARGE)
 
     async def _next(self, due: float) -> bytes:
         before = self._content.total_bytes

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # What ends a head.
 _END: Final = b"\r\n\r\n"
+_EMPTY_LINES: Final = b"\r\n"
 # The API server's has 300 bytes, and 1,500 with a token.
 MAX_HEAD_BYTES: Final = 32 * 1024
 # What may come before it is asked for. With less, nearly every request would pause its transport; and TLS ends with an
@@ -115,7 +116,7 @@ class Guard(asyncio.BufferedProtocol):
         started: when the head of the present request was whole, on the clock of `time.monotonic`.
         closes_at: an answer after this time is the connection's last one, on the same clock.
         kept: bytes that count for it, of heads and of everyday bodies.
-        length: of the present request's body, as its head says; None: it comes in chunks, and has none beforehand.
+        length: of the present request's body, as its head says; None: it comes in chunks, which are denied unread.
         client_name: the common name in the client's verified certificate; empty: it has none.
         evicted: the present request lost its bytes because there are too many.
         scope: ends the work of the handler early where there are more bytes than memory; a handler enters it if it can
@@ -143,12 +144,12 @@ class Guard(asyncio.BufferedProtocol):
         self._http: web.RequestHandler | None = None
         # What came, and is not passed on.
         self._held = bytearray()
-        # Bytes of the present body that may be passed on, and those that have not come yet (None: it comes in chunks).
-        self._allowance = 0
-        self._missing: int | None = 0
+        # Bytes of the present body that may be passed on, and those that have not come yet.
+        self._allowance = self._missing = 0
         self._counts_body = True
         self._has_begun = self._is_last = False
-        self._has_paused = False
+        # Whether the transport reads, and whether aiohttp lets it.
+        self._is_reading = self._is_let = True
         self._head_until = self._stalled_until = self._ends_at = float("inf")
 
     @property
@@ -172,13 +173,14 @@ class Guard(asyncio.BufferedProtocol):
         """Begin, once the handshake is over."""
         # uvloop's transports have its methods, but are none of its kind.
         self.transport = cast("asyncio.Transport", transport)
-        if transport.get_extra_info("ssl_object") and hasattr(transport, "set_read_buffer_limits"):
-            # Else TLS reads on while reading is paused, up to 256 KiB for each connection, which nothing counts.
-            transport.set_read_buffer_limits(high=_TLS_BYTES)
+        if transport.get_extra_info("ssl_object"):
+            # Else TLS reads on while reading is paused, up to 256 KiB for each connection, which nothing counts. The
+            # transports of asyncio and of uvloop have this method, and typeshed doesn't.
+            transport.set_read_buffer_limits(high=_TLS_BYTES)  # type: ignore[attr-defined]
         self.client_name = client_name(transport)
         self._ends_at = time.monotonic() + self.listener.limits.abort_seconds
         self._http = self.listener.request_handler()
-        self._http.connection_made(transport)
+        self._http.connection_made(cast("asyncio.Transport", _HttpTransport(self, self.transport)))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Let go of everything; aiohttp cancels the handler, which gives back what it holds by `end`."""
@@ -231,7 +233,8 @@ class Guard(asyncio.BufferedProtocol):
         self._has_begun = True
         self._head_until = float("inf")
         is_chunked = "Transfer-Encoding" in request.headers
-        self.length = self._missing = None if is_chunked else request.content_length or 0
+        self._missing = request.content_length or 0
+        self.length = None if is_chunked else self._missing
         self._is_last = is_chunked or "Upgrade" in request.headers or request.method == "CONNECT"
         self.listener.answering.add(asyncio.current_task())
 
@@ -248,10 +251,15 @@ class Guard(asyncio.BufferedProtocol):
         self._allowance += count
         self._pass_on()
 
+    def let_read(self, let: bool) -> None:
+        """Whether aiohttp lets the transport read: it does not where a handler is slow to take a body."""
+        self._is_let = let
+        self._read()
+
     def end(self) -> bool:
         """The answer to the present request is known; whether it is the connection's last one.
 
-        It is, too, where the body has not come whole, or comes in chunks, of which nothing is read.
+        It is, too, where the body has not come whole, or comes in chunks.
         """
         self.scope = None
         self._has_begun = False
@@ -269,8 +277,7 @@ class Guard(asyncio.BufferedProtocol):
         self.phase = Phase.ENDING
         # aiohttp reads on for a while, and so the client can read its answer; not without an end. It keeps none of it.
         self._counts_body = False
-        # Chunks go nowhere: to find the end of tiny ones takes longer than a review, and holds up others.
-        self._allowance = min(self._missing or 0, 2 * self.listener.limits.body_bytes + MAX_HEAD_BYTES)
+        self._allowance = min(self._missing, 2 * self.listener.limits.body_bytes + MAX_HEAD_BYTES)
         self._ends_at = min(self._ends_at, now + LINGER_SECONDS + CLOSE_SECONDS)
         self._pass_on()
         return True
@@ -281,9 +288,9 @@ class Guard(asyncio.BufferedProtocol):
         """End the connection where its time is over; ``now`` is on the clock of `time.monotonic`."""
         if now >= min(self._head_until, self._stalled_until, self._ends_at):
             self.abort()
-        elif self.transport and self.transport.is_closing() and self._ends_at == float("inf"):
+        elif self.transport and self.transport.is_closing():
             # What was written may lie there for ever.
-            self._ends_at = now + CLOSE_SECONDS
+            self._ends_at = min(self._ends_at, now + CLOSE_SECONDS)
 
     def abort(self) -> None:
         """End the connection, whatever it is doing."""
@@ -317,18 +324,21 @@ class Guard(asyncio.BufferedProtocol):
             self._pass_head_on()
         if self.phase is Phase.ENDING and not self._allowance:
             self._held.clear()
-        # Before bytes go on, by which aiohttp may find that it wants no more of them for now.
-        self._read(wanted=self.is_idle or len(self._held) <= self._allowance + _AHEAD_BYTES)
+        self._read()
         http = self._http
         if self._allowance and self._held and http:
             piece = bytes(memoryview(self._held)[: self._allowance])
             del self._held[: len(piece)]
             self._allowance -= len(piece)
-            if self._missing is not None:
-                self._missing -= len(piece)
+            self._missing -= len(piece)
             http.data_received(piece)
 
     def _pass_head_on(self) -> None:
+        if self._held[0] in _EMPTY_LINES:
+            # Before a request they say nothing (RFC 9112, 2.2), and two of them are no end of a head.
+            before = len(self._held)
+            self._held = self._held.lstrip(_EMPTY_LINES)
+            self._keep(len(self._held) - before)
         end = self._held.find(_END, 0, MAX_HEAD_BYTES) + len(_END)
         if end < len(_END):
             if len(self._held) >= MAX_HEAD_BYTES:
@@ -359,20 +369,16 @@ class Guard(asyncio.BufferedProtocol):
             self.transport.write(f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
             self.transport.close()
 
-    def _read(self, *, wanted: bool) -> None:
-        """Read on, or let what comes wait in the kernel's buffers.
-
-        aiohttp pauses and resumes reading, too, for bodies that its handler is slow to take. So this pauses again
-        whenever bytes come that are not wanted, and resumes only what it has paused.
-        """
-        if self.transport is None or self.transport.is_closing():
+    def _read(self) -> None:
+        """Read on, or let what comes wait in the kernel's buffers."""
+        wanted = self._is_let and (self.is_idle or len(self._held) <= self._allowance + _AHEAD_BYTES)
+        if wanted == self._is_reading or self.transport is None or self.transport.is_closing():
             return
-        if not wanted:
-            self._has_paused = True
-            self.transport.pause_reading()
-        elif self._has_paused:
-            self._has_paused = False
+        self._is_reading = wanted
+        if wanted:
             self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
 
     def _keep(self, count: int) -> None:
         """Count bytes; where there are too many in all, a client loses some."""
@@ -383,6 +389,23 @@ class Guard(asyncio.BufferedProtocol):
 
     def _release(self) -> None:
         self._keep(-self.kept)
+
+
+class _HttpTransport:
+    """The transport as aiohttp has it, which resumes reading at every end of a body, also what the guard has paused."""
+
+    def __init__(self, guard: Guard, transport: asyncio.Transport) -> None:
+        self._guard: Final = guard
+        self._transport: Final = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def pause_reading(self) -> None:
+        self._guard.let_read(False)
+
+    def resume_reading(self) -> None:
+        self._guard.let_read(True)
 
 
 def guard_of(request: web.BaseRequest) -> Guard:

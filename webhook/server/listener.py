@@ -8,16 +8,15 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from webhook.errors import InputError
-from webhook.server.answers import name_server, through_guard
+from webhook.server.answers import RequestHandler, end_expectation, name_server, through_guard
 from webhook.server.fair_queue import FairQueue
 from webhook.server.guard import (
     CHECK_SECONDS,
@@ -39,16 +38,7 @@ _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 SHUTDOWN_SECONDS: Final = 10.0
 
 
-class _WithoutBadRequests(logging.Filter):
-    """Leaves out of aiohttp's log what clients do: bytes that are no HTTP would fill it."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, HttpProcessingError | ConnectionError)
-
-
 _logger: Final = logging.getLogger("webhook.server.http")
-_logger.addFilter(_WithoutBadRequests())
 
 
 class Listener:
@@ -58,7 +48,8 @@ class Listener:
     packet on, and with ``create_server`` nobody knows whose they are before the handshake is over.
 
     Args:
-        application: answers its requests; it gets the middleware and the signal that a guard needs.
+        application: answers its requests. It is changed: it gets the middleware and the signals that a guard needs, so
+            one application is for one listener.
         limits: what it takes.
 
     Attributes:
@@ -74,7 +65,7 @@ class Listener:
 
     def __init__(self, application: web.Application, limits: Limits) -> None:
         application.middlewares.insert(0, through_guard)
-        application.on_response_prepare.append(name_server)
+        application.on_response_prepare.extend((name_server, end_expectation))
         self.limits: Final = limits
         self.lifetime_seconds = limits.lifetime_seconds
         self.received: Final = memoryview(bytearray(_RECEIVED_BYTES))
@@ -83,22 +74,25 @@ class Listener:
         self.limiter: Final = ConnectionLimiter(limits.per_client, limits.connections)
         self.answering: Final[set[asyncio.Task[Any] | None]] = set()
         self.address = ""
+        # It has no site, since those would accept connections: it prepares the application, and ends it.
         self._runner: Final = web.AppRunner(
             application,
             handle_signals=False,
             # Who has gone gets no answer: nothing is read, and no seat or memory held, for one.
             handler_cancellation=True,
-            access_log=None,
-            logger=_logger,
-            keepalive_timeout=limits.keep_alive_seconds,
-            lingering_time=LINGER_SECONDS,
-            # The guard bounds a head as a whole.
-            max_line_size=MAX_HEAD_BYTES,
-            max_field_size=MAX_HEAD_BYTES,
-            # A compressed body is denied by its head, not unpacked.
-            auto_decompress=False,
             shutdown_timeout=CLOSE_SECONDS,
         )
+        self._options: Final[Mapping[str, Any]] = {
+            "access_log": None,
+            "logger": _logger,
+            "keepalive_timeout": limits.keep_alive_seconds,
+            "lingering_time": LINGER_SECONDS,
+            # The guard bounds a head as a whole.
+            "max_line_size": MAX_HEAD_BYTES,
+            "max_field_size": MAX_HEAD_BYTES,
+            # A compressed body is denied by its head, not unpacked.
+            "auto_decompress": False,
+        }
         self._listening: list[socket.socket] = []
         self._checking: asyncio.TimerHandle | None = None
 
@@ -120,7 +114,7 @@ class Listener:
     def request_handler(self) -> web.RequestHandler:
         """Aiohttp's side of a new connection."""
         assert self._runner.server
-        return self._runner.server()
+        return RequestHandler(self._runner.server, loop=asyncio.get_running_loop(), **self._options)
 
     def forget(self, guard: Guard) -> None:
         """A connection is gone."""
