@@ -28,6 +28,7 @@ from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import RotatedFile
 from webhook.errors import InputError
+from webhook.install.components import COMPONENTS
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import EVENTS as STORED_EVENTS
 from webhook.k8s.resources import NAMESPACES, UNSTRUCTURED_PODS
@@ -42,6 +43,7 @@ from webhook.server.runtime.connections import connected
 from webhook.server.runtime.serve import PARTS
 from webhook.settings.model import FidelitySettings, InstancetypeSettings
 
+ROOT = Path(__file__).parents[2]
 BESIDE_REVIEWS = (EVENTS, DRIFT_SCAN, FIDELITY_CHECK)
 
 
@@ -106,6 +108,13 @@ async def test_what_runs_beside_reviews_runs_until_the_end(
 def test_files_are_not_watched_and_what_is_not_set_is_off() -> None:
     offered = kernel(builders.settings())
     assert [part.name for part in PARTS if part.is_on(offered)] == []
+
+
+def test_the_components_that_grant_permissions_are_those_of_parts() -> None:
+    """Who removes a part sees which permissions go with it."""
+    granting = {file.parent.name for file in (ROOT / "manifests").glob("components/*/rbac.yaml")}
+    assert {component.name for part in PARTS for component in part.components} == granting
+    assert {component for part in PARTS for component in part.components} == set(COMPONENTS)
 
 
 async def test_of_two_connections_the_first_is_closed_where_the_second_cannot_be_made(

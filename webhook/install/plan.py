@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +13,7 @@ import msgspec
 
 from webhook import names
 from webhook.errors import InputError
+from webhook.install.components import COMPONENTS
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.paths import object_path
 from webhook.k8s.yaml_documents import plain, read_documents
@@ -32,14 +33,6 @@ _ORDER: Final = (
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     *("Deployment", *CONFIGURATIONS),
 )
-# The components that require additional permissions, and whether the settings enable them.
-_NEEDED: Final[Mapping[str, Callable[[Settings], bool]]] = {
-    "fidelity": lambda settings: settings.instancetypes.fidelity_check.sample > 0,
-    "events": lambda settings: settings.events,
-    "drift": lambda settings: settings.drift_scan.every_minutes > 0,
-    "admin": lambda settings: "admin" in _ports(settings),
-    "policyreports": lambda settings: settings.drift_scan.every_minutes > 0 and settings.drift_scan.policy_reports,
-}
 # Seconds between SIGTERM and SIGKILL: the settings' time to shut down, that for requests in flight, and a reserve.
 _GRACE_SECONDS: Final = 30
 _AFTER_SHUTDOWN_SECONDS: Final = 20
@@ -180,9 +173,9 @@ def in_order(objects: Iterable[Manifest]) -> list[Manifest]:
 def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
     """Roles and bindings of optional components: those that the settings enable, and the others."""
     both: dict[bool, list[Manifest]] = {True: [], False: []}
-    for component, needed in _NEEDED.items():
-        objects = shipped(directory / "components" / component / "rbac.yaml")
-        both[needed(settings)] += in_namespace(objects, settings.webhooks.service.namespace)
+    for component in COMPONENTS:
+        objects = shipped(directory / "components" / component.name / "rbac.yaml")
+        both[component.is_needed(settings)] += in_namespace(objects, settings.webhooks.service.namespace)
     return tuple(both[True]), tuple(both[False])
 
 

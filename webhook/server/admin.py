@@ -13,6 +13,7 @@ from typing import Final
 
 from aiohttp import web
 
+from webhook.install import components
 from webhook.server.answers import TrafficObserver, errors_to_answers, response, text
 from webhook.server.authorizer import Authorizer, limited
 from webhook.server.guard import Limits
@@ -92,4 +93,9 @@ async def _serving_metrics(kernel: Kernel) -> AsyncIterator[Contribution]:
     yield Contribution(applications={METRICS_PATH: application})
 
 
-ADMIN_METRICS: Final = Part("metrics for admins", lambda kernel: kernel.at_start.admin.serves_metrics, _serving_metrics)
+ADMIN_METRICS: Final = Part(
+    "metrics for admins",
+    lambda kernel: kernel.at_start.admin.serves_metrics,
+    _serving_metrics,
+    components=(components.ADMIN,),
+)

@@ -19,6 +19,7 @@ from aiohttp.typedefs import Middleware
 
 from webhook.admission.audit import AnyRecord, Sink
 from webhook.cluster.source import Cluster, NodeReports
+from webhook.install.components import Component
 from webhook.k8s.client.api import Transport
 from webhook.review.reviewer import Observer
 from webhook.server.ops import Metrics, StateMetric
@@ -121,12 +122,14 @@ class Part(msgspec.Struct, frozen=True):
             can work, and follows the switch itself.
         running: runs it for as long as the context lasts; an `InputError` where its settings cannot be used.
         metrics: those that a server has without numbers where the part is not on.
+        components: what it may do beyond the roles of every installation.
     """
 
     name: str
     is_on: Callable[[Kernel], bool]
     running: Callable[[Kernel], AbstractAsyncContextManager[Contribution]]
     metrics: tuple[StateMetric, ...] = ()
+    components: tuple[Component, ...] = ()
 
     async def begin(self, kernel: Kernel, ends: AsyncExitStack) -> Contribution:
         """Run it until the end of the stack, if it is on; raises as `running`."""

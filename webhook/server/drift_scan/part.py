@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
+from webhook.install import components
 from webhook.server.ops import StateMetric
 from webhook.server.part import Contribution, Kernel, Part, has_api_server
 from webhook.server.tasks import keep_until
@@ -38,4 +39,5 @@ async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
         yield Contribution(metrics=(objects, scans))
 
 
-DRIFT_SCAN: Final = Part("drift scan", has_api_server, _running, (_OBJECTS, _SCANS))
+_COMPONENTS: Final = (components.DRIFT, components.POLICY_REPORTS)
+DRIFT_SCAN: Final = Part("drift scan", has_api_server, _running, (_OBJECTS, _SCANS), _COMPONENTS)

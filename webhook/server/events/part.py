@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
+from webhook.install import components
 from webhook.server.ops import StateMetric
 from webhook.server.part import Contribution, Kernel, Part, has_api_server
 from webhook.server.tasks import keep_until
@@ -31,4 +32,4 @@ async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
         yield Contribution(metrics=(_WRITTEN.reading(lambda: writer.results),), observers=(writer,))
 
 
-EVENTS: Final = Part("Events", has_api_server, _running, (_WRITTEN,))
+EVENTS: Final = Part("Events", has_api_server, _running, (_WRITTEN,), (components.EVENTS,))

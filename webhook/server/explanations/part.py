@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from webhook.install import components
 from webhook.server.part import Contribution, Kernel, Part
 from webhook.settings.model import is_loopback
 
@@ -23,4 +24,4 @@ async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
     yield Contribution(applications={PATH: explainer.application})
 
 
-EXPLANATIONS: Final = Part("explanations", _is_on, _running)
+EXPLANATIONS: Final = Part("explanations", _is_on, _running, components=(components.ADMIN,))

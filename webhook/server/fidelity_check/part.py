@@ -9,6 +9,7 @@ from typing import Final, cast
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, KubeVirtKey
+from webhook.install import components
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.server.ops import StateMetric
 from webhook.server.part import Contribution, Kernel, Part, has_api_server
@@ -57,4 +58,5 @@ def _configuration(cluster: Cluster) -> ClusterConfig | Unavailable | None:
     return install if install is None or isinstance(install, Unavailable) else install.configuration
 
 
-FIDELITY_CHECK: Final = Part("fidelity check", has_api_server, _running, (_COMPARED, _DIFFERING, _FAILED))
+_METRICS: Final = (_COMPARED, _DIFFERING, _FAILED)
+FIDELITY_CHECK: Final = Part("fidelity check", has_api_server, _running, _METRICS, (components.FIDELITY,))

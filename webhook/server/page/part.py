@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
+from webhook.install import components
 from webhook.server.admin import PAGE_PATH
 from webhook.server.part import Contribution, Kernel, Part
 from webhook.server.tasks import keep_until
@@ -45,4 +46,4 @@ async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
         yield Contribution(sinks=(recorder,), applications={PAGE_PATH: application})
 
 
-PAGE: Final = Part("page", lambda kernel: kernel.at_start.admin.serves_page, _running)
+PAGE: Final = Part("page", lambda kernel: kernel.at_start.admin.serves_page, _running, components=(components.ADMIN,))
