@@ -60,6 +60,17 @@ def test_what_cannot_be_inferred_is_denied(claim: str, spec: Any, field: str, te
     assert (found.field, text in found.denial, found.unknown) == (field, True, "")
 
 
+@pytest.mark.parametrize("matcher", [INFERRED, IGNORED])
+@pytest.mark.parametrize("template", [{"domain": None}, {"domain": {}}, {}, {"domain": {"memory": None}}])
+def test_a_template_need_not_say_what_its_domain_is(template: Any, matcher: Any) -> None:
+    volumes = [{"name": "root", "persistentVolumeClaim": {"claimName": "labeled"}}]
+    given = vm(instancetype=matcher)
+    given["spec"]["template"]["spec"] = {"volumes": volumes, **template}
+    cluster = FilesCluster.of([*parse_documents(SOURCES, "claims.yaml")], Settings())
+    found = asyncio.run(infer_matchers(given, None, cluster, "demo", NEWEST))
+    assert (found.denial, found.unknown, found.vm["spec"]["instancetype"]) == ("", "", {"name": "u1"})
+
+
 def test_of_a_volume_that_is_not_there_nothing_is_known() -> None:
     found = infer("elsewhere", instancetype=IGNORED)
     assert found.denial == ""

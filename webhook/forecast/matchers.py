@@ -99,7 +99,8 @@ def _with_matchers(vm: Json, spec: Mapping[str, Any]) -> Json:
     own = {field: value for field, value in vm["spec"].items() if field not in {matcher.field for matcher in MATCHERS}}
     own |= {matcher.field: spec[matcher.field] for matcher in MATCHERS if matcher.field in spec}
     template = own["template"]
-    domain = template["spec"]["domain"]
+    # Who infers may leave the domain out: Go sees an empty one.
+    domain = template["spec"].get("domain") or {}
     if "memory" in domain and "memory" not in spec["template"]["spec"]["domain"]:
         domain = {field: value for field, value in domain.items() if field != "memory"}
         own["template"] = {**template, "spec": {**template["spec"], "domain": domain}}

@@ -16,6 +16,16 @@ import msgspec
 STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 # Up to the next brackets of one kind without anything between them.
 RUN: Final = re.compile(rb'[^"\[\]{}]*+(?:' + STRING + rb'[^"\[\]{}]*+)*+(?P<run>[\[{]++|[\]}]++)', re.DOTALL)
+# Objects that follow their schemas have at most some twenty levels; managedFields and what x-preserve-unknown-fields
+# accepts, about as many again. Python allows a thousand frames, of which a rule takes up to four a level.
+MAX_LEVELS: Final = 100
+# Of msgspec.inspect's descriptions of lists and dictionaries: what they are made of. A union has ``types``.
+_PARTS: Final = ("item_type", "key_type", "value_type")
+_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
+_CONTAINERS: Final = frozenset((dict, list))
+ABSENT: Final = object()
+# For each class of views that a path has led through: how its attributes are called, by their JSON names.
+_ATTRIBUTES: Final[dict[type, dict[str, str]]] = {}
 
 
 def flatten(body: bytes, levels: int) -> bytes:
@@ -41,11 +51,6 @@ def flatten(body: bytes, levels: int) -> bytes:
     return b"".join((*pieces, body[copied:]))
 
 
-# Objects that follow their schemas have at most some twenty levels; managedFields and what x-preserve-unknown-fields
-# accepts, about as many again. Python allows a thousand frames, of which a rule takes up to four a level.
-MAX_LEVELS: Final = 100
-
-
 def plain_fields(view: type[Any]) -> tuple[str, ...]:
     """The fields of a view, by attribute, that keep parts of which their types do not say what they are."""
     info: Any = msgspec.inspect.type_info(view)
@@ -69,10 +74,6 @@ def _holds_plain_json(info: msgspec.inspect.Type) -> bool:
     return False
 
 
-# Of msgspec.inspect's descriptions of lists and dictionaries: what they are made of. A union has ``types``.
-_PARTS: Final = ("item_type", "key_type", "value_type")
-
-
 def is_too_deep(value: object, levels: int = MAX_LEVELS) -> bool:
     """Whether a view, or plain JSON, has more levels of containers than so many; level by level: it runs for each."""
     level: list[Any] = [value]
@@ -92,9 +93,6 @@ def _fields(value: Any) -> Iterable[Any]:
     return [getattr(value, name) for name in value.__struct_fields__] if isinstance(value, msgspec.Struct) else ()
 
 
-_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
-
-
 def cut(value: Any, levels: int) -> Any:
     """A copy of plain JSON with None for every container that stands below so many levels of others."""
     if type(value) not in _CONTAINERS:
@@ -106,19 +104,11 @@ def cut(value: Any, levels: int) -> Any:
     return [cut(item, levels - 1) for item in value]
 
 
-_CONTAINERS: Final = frozenset((dict, list))
-
-
 def member(value: Any, path: str) -> Any:
     """What plain JSON holds at a path with dots between names; None where there is nothing."""
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
-
-
-ABSENT: Final = object()
-# For each class of views that a path has led through: how its attributes are called, by their JSON names.
-_ATTRIBUTES: Final[dict[type, dict[str, str]]] = {}
 
 
 def _child(value: object, segment: str, path: Sequence[str]) -> object:

@@ -53,6 +53,13 @@ REQUESTED_BY: Final = "requested-by"
 _WHY: Final = "reason"
 
 _MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
+# 1970 began on a Thursday.
+_EPOCH: Final = 3 * 24 * 60
+# Migrations follow each other where no more than so many of the longest cool-downs lie between their ends: one that
+# the descheduler begins right after the longest must not count as the first.
+_CLOSE: Final = 2
+# VMIs that are read in one review, beside twice the larger cap.
+_READ_AT_LEAST: Final = 32
 
 
 async def evaluate_eviction(
@@ -249,14 +256,6 @@ def _deny(reason: Reason) -> Decision:
     return Decision((reason,), denial=Denial(429, reason.text))
 
 
-# 1970 began on a Thursday.
-_EPOCH: Final = 3 * 24 * 60
-
-# Migrations follow each other where no more than so many of the longest cool-downs lie between their ends: one that
-# the descheduler begins right after the longest must not count as the first.
-_CLOSE: Final = 2
-
-
 def blackout(blackouts: Iterable[Blackout], now: float) -> Reason | None:
     """The blackout of the settings that holds now, in Unix time in seconds; None where there is none."""
     minute = (int(now // 60) + _EPOCH) % WEEK
@@ -299,10 +298,6 @@ def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSet
         if cap and count >= cap:
             return reasons.too_many(count, cap, where)
     return None
-
-
-# VMIs that are read in one review, beside twice the larger cap.
-_READ_AT_LEAST: Final = 32
 
 
 def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[NamespacedName, ...]:
