@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -82,6 +83,28 @@ NO_REVIEWS = {
 @pytest.mark.parametrize("data", NO_REVIEWS.values(), ids=NO_REVIEWS)
 def test_what_is_no_review_gets_one_sentence(data: bytes, golden: Golden) -> None:
     golden(rejection(data))
+
+
+@pytest.mark.parametrize(("rare", "most"), [("", 1.5), ("\N{GRINNING FACE}", 6.5)])
+def test_no_copy_of_the_body_is_kept_beside_what_is_decoded(rare: str, most: float) -> None:
+    """What is decoded takes as much as the body; four times that, where one character is beyond 16 bits."""
+    pod = launcher_pod()
+    pod["metadata"]["annotations"] = {"padding": "x" * (3 * 1024 * 1024) + rare}
+    body = msgspec.json.encode(review(pod))
+    tracemalloc.start()
+    try:
+        received = PODS.decode(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert received.malformed is None
+    assert peak <= most * len(body)
+
+
+@pytest.mark.parametrize("wrong", [b"\xff", b"\xed\xa0\x80", b"\xc0\x80"])
+def test_invalid_utf8_in_what_no_policy_reads_is_invalid_too(wrong: bytes) -> None:
+    body = msgspec.json.encode(review(launcher_pod())).replace(b'"spec"', b'"unknown":"%s","spec"' % wrong, 1)
+    assert PODS.decode(body).malformed
 
 
 def test_wrong_kind_names_both() -> None:

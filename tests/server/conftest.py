@@ -33,10 +33,13 @@ from webhook.server import tls
 from webhook.server.admin import admin_listener
 from webhook.server.answers import TrafficObserver
 from webhook.server.app import ReviewApp
+from webhook.server.guard import MAX_HEAD_BYTES
 from webhook.server.listener import Listener, serving, split_address
 
 REQUEST = head(len(BODY)) + BODY
 LAST = head(len(BODY), extra="Connection: close\r\n") + BODY
+# Of one connection: what may come before it is asked for, one reading, and the request itself.
+MOST_AHEAD = MAX_HEAD_BYTES + 64 * 1024 + len(REQUEST)
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 

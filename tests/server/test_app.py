@@ -20,7 +20,7 @@ from tests import builders
 from tests.builders import AVAILABLE, VMI_UID, changed, known, launcher_pod, namespace, review, vm, vmi
 from tests.golden_files import Golden
 from tests.review.memory import KeptInMemory, MemoryCluster
-from tests.server.conftest import LAST, REQUEST, ServedApp, SlowCluster, Start, connect, everything
+from tests.server.conftest import LAST, MOST_AHEAD, REQUEST, ServedApp, SlowCluster, Start, connect, everything
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook import names
@@ -213,6 +213,22 @@ async def test_pipelined_requests_are_answered_in_order(server: ServedApp) -> No
     assert [uid[:8] for uid in uids] == [b"705ab4f5", b"00000000", b"705ab4f5"]
     # One of HTTP/1.0 ends its connection as well.
     assert (await everything(server, REQUEST.replace(b"HTTP/1.1", b"HTTP/1.0"))).count(b" 200 OK\r\n") == 1
+
+
+async def test_of_reviews_sent_ahead_one_at_a_time_is_taken(start: Start) -> None:
+    cluster = SlowCluster(known(vmi()), peeked=set())
+    server = await start(cluster)
+    reader, writer = await connect(server)
+    writer.write(REQUEST * 3000)
+    await until(lambda: cluster.waiting, "the first to be evaluated")
+    for _ in range(50):
+        await asyncio.sleep(0)
+        assert (server.app.in_flight, server.app.taken_bytes <= MOST_AHEAD) == (1, True)
+    cluster.release.set()
+    for number in range(3000):
+        await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
+        assert (server.app.in_flight <= 1, server.app.taken_bytes <= MOST_AHEAD) == (True, True), number
+    writer.transport.abort()
 
 
 async def test_a_body_in_chunks_is_asked_for_whole(server: ServedApp) -> None:

@@ -127,8 +127,7 @@ class Codec(Generic[V]):
                 of another kind than this endpoint serves.
         """
         try:
-            # msgspec passes over invalid UTF-8 in fields that it skips; decoding first costs 0.5 µs for 12 KB.
-            review = self._typed.decode(str(body, "utf-8"))
+            review = self._typed.decode(_checked(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return self._without_objects(body, error)
         request = review.request
@@ -163,7 +162,7 @@ class Codec(Generic[V]):
         """The review, if its objects alone are what is wrong; an `InputError` if they are not."""
         around = envelope(body)
         try:
-            review = _ENVELOPE.decode(str(around.text, "utf-8"))
+            review = _ENVELOPE.decode(_checked(around.text))
             request = _parse_request(review)[1]
         except InputError:
             if isinstance(error, msgspec.ValidationError):
@@ -187,6 +186,16 @@ class Codec(Generic[V]):
                 "correct the rules of the webhook configuration that sends it here",
             )
         return Received(api_version, request, malformed)
+
+
+def _checked(text: bytes) -> bytes:
+    """The same text, if it is UTF-8, else a `UnicodeDecodeError`: msgspec looks at no field that it skips.
+
+    It decodes from bytes. A `str` takes up to four times as much, and msgspec adds a copy of its bytes.
+    """
+    if not text.isascii():
+        str(text, "utf-8")
+    return text
 
 
 # As the API server writes it (k8s.io/api/admission/v1: the order of the fields).
