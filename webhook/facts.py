@@ -80,7 +80,7 @@ class KubeVirtKey(Key[KubeVirtInstall], frozen=True):
 
 
 class NodesKey(Key[NodeIndex], frozen=True):
-    """All nodes, from the informer: for hints and explanations.
+    """All nodes, from the informer, as it last knew them.
 
     The index is the informer's own and goes on changing. So nothing that was taken from it may be held across an
     await: whoever decides by it reads everything else first, and then looks at it.

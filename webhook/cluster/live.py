@@ -542,7 +542,7 @@ class LiveCluster(Cluster):
             vmi = self._vmis.get(key)
             return NOT_READ if vmi is None else vmi
         if isinstance(key, facts.NodesKey):
-            # However old they are: they are for hints.
+            # However old they are: no other way to read so many would end in time.
             return _not_listed(self._nodes.freshness(self._clock.now()), NODES) or self._index
         if isinstance(key, ObjectKey | ListKey):
             stored = self._instancetypes.peek(key) if self._started else NOT_READ
