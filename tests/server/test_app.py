@@ -231,6 +231,17 @@ async def test_of_reviews_sent_ahead_one_at_a_time_is_taken(start: Start) -> Non
     writer.transport.abort()
 
 
+@pytest.mark.parametrize("extra", ["Upgrade: websocket", "Upgrade: h2c", "Upgrade: unknown/1"])
+async def test_a_review_that_would_upgrade_its_connection_is_answered_all_the_same(
+    server: ServedApp, extra: str
+) -> None:
+    """aiohttp leaves what follows such a head to the handler: its request has no body that could be read."""
+    request = head(len(BODY), extra=f"Connection: Upgrade\r\n{extra}\r\n") + BODY
+    answers = await asyncio.wait_for(everything(server, request), PATIENCE)
+    assert answers.startswith((b"HTTP/1.1 200 OK", b"HTTP/1.1 400 ")), answers[:200]
+    assert (await everything(server, LAST)).startswith(b"HTTP/1.1 200 OK")
+
+
 async def test_a_body_in_chunks_is_asked_for_whole(server: ServedApp) -> None:
     extra = "Transfer-Encoding: chunked\r\nConnection: close\r\n"
     chunked = head(0, extra=extra).replace(b"Content-Length: 0\r\n", b"")

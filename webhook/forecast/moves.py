@@ -1,7 +1,8 @@
 """Moving VMs in a simulation: each to the node that kube-scheduler chooses, or all as tightly as they fit.
 
 They move in the order in which they are given. Tightly, whoever asks has the VMs first that have least choice and are
-largest, and each goes to the node that it fills best: where only that finds room for all, kube-scheduler may leave a VM without a node.
+largest, and each goes to the node that it fills best: where only that finds room for all, kube-scheduler may leave a VM
+without a node.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ counted again for nodes that have changed since it was asked for last: a step co
 number of nodes.
 
 Of nodes that tie kube-scheduler takes any: at random until Kubernetes 1.35, and since then by an order that is its own.
-In a cluster of more than 100 nodes it stops looking once enough are found that fit (`percentageOfNodesToScore`, at least
-100), and scores these. What is chosen here is therefore one of the nodes that it may choose, the same one each time.
+In a cluster of more than 100 nodes it stops looking once enough are found that fit (`percentageOfNodesToScore`, at
+least 100), and scores these. What is chosen here is therefore one of the nodes that it may choose, the same one each
+time.
 """
 
 from __future__ import annotations

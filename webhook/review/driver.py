@@ -3,8 +3,9 @@
 A policy suspends with a batch of keys. `drive` reads a batch at once, under the deadline, and sends the answers back.
 
 No object is denied, and no user is warned, because of an object or a list of an informer's store, which may be a moment
-old; nodes are too many to be read again. KubeVirt checks again what a store lets pass. A user who applies an instancetype and a VM of it together must not read that the VM does
-not fit the instancetype of a second ago, so before such an answer all that came from stores is read again.
+old; nodes are too many to be read again. KubeVirt checks again what a store lets pass. A user who applies an
+instancetype and a VM of it together must not read that the VM does not fit the instancetype of a second ago, so before
+such an answer all that came from stores is read again.
 """
 
 from __future__ import annotations

@@ -107,7 +107,11 @@ class RequestBody:
         until = min(until, began + ARRIVAL_SECONDS)
         while len(self._data) < count:
             pace = began + GRACE_SECONDS + len(self._data) / MIN_BYTES_PER_SECOND
-            self._data += await self._next(min(until, pace))
+            piece = await self._next(min(until, pace))
+            if not piece and self._content.at_eof():
+                # Reading on would return at once, again and again.
+                raise ConnectionError("the body has ended before its length")
+            self._data += piece
 
     async def _next(self, due: float) -> bytes:
         before = self._content.total_bytes
