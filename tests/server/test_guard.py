@@ -20,6 +20,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.server.conftest import MOST_AHEAD
 from tests.server.raw_requests import BODY, head
 from tests.waiting import PATIENCE, until
 from webhook.server import bodies, guard
@@ -279,8 +280,7 @@ async def test_requests_sent_ahead_are_no_more_in_memory_after_many_answers(serv
         for _ in range(50):
             await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
             most = max(most, served.listener.kept)
-    # What may come before it is asked for, one reading, and the request itself.
-    assert most <= MAX_HEAD_BYTES + 65536 + len(request)
+    assert most <= MOST_AHEAD
 
 
 async def test_after_the_last_answer_nothing_is_taken(served: Served) -> None:

@@ -12,12 +12,15 @@ import pytest
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
-from tests.server.conftest import CountedServer, GuardedServer, listening_on_loopback
+from tests.server.conftest import MOST_AHEAD, CountedServer, GuardedServer, listening_on_loopback
+from tests.server.raw_requests import head
+from tests.waiting import PATIENCE
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.fetch_queue import PullScope
 from webhook.server.answers import RequestDenied
 from webhook.server.layer_scores.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender
+from webhook.server.listener import split_address
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 DISK = "quay.io/disk:40"
@@ -212,6 +215,18 @@ class TestHttp:
         world.known.error = KeyError("bug")
         status, text = await answered(client, body())
         assert (status, "bug" in text, len(world.counted.crashes)) == (500, False, 1)
+
+
+async def test_of_requests_sent_ahead_one_at_a_time_is_taken(world: ExtenderWorld) -> None:
+    listener, pod = world.extender.listener(), body()
+    async with listening_on_loopback(listener):
+        reader, writer = await asyncio.open_connection(*split_address(listener.address))
+        writer.write((head(len(pod), PATH) + pod) * 5000)
+        for number in range(5000):
+            await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
+            assert (listener.in_flight <= 1, listener.taken_bytes <= MOST_AHEAD) == (True, True), number
+        writer.transport.abort()
+    assert world.extender.results["scored"] == 5000
 
 
 async def test_without_a_certificate_nobody_is_answered(aiohttp_client: AiohttpClient) -> None:
