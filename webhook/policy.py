@@ -1,7 +1,7 @@
 """A policy as one value: its name, the section of the settings that it reads, its reasons, and its endpoints.
 
-Each directory in `webhook.policies` has such a value, `webhook.policies.registry` has all of them. Whoever serves,
-installs or checks policies gets what it needs from there, and names none.
+Each directory in `webhook.policies` has such a value, `webhook.policies.registry` has all of them. Routes, webhook
+configurations and the meanings of reasons are derived from it.
 """
 
 from __future__ import annotations

@@ -485,3 +485,27 @@ async def test_an_ipv6_network_of_64_bits_is_one_client() -> None:
     for each in (*others, *network):
         limiter.add(each)
     assert limiter.connections() == [*others, *network[-2:]]
+
+
+async def test_a_handler_that_does_not_end_keeps_no_server_from_ending() -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(_request: web.Request) -> web.Response:
+        begun.set()
+        while not release.is_set():
+            with suppress(asyncio.CancelledError):
+                await release.wait()
+        return response(200, b"")
+
+    application = web.Application()
+    application.router.add_post("/stubborn", stubborn)
+    listener = Listener(application, LIMITS)
+    await listener.listen("127.0.0.1:0", None, "--listen")
+    _, writer = await asyncio.open_connection(*listener.address.split(":"))
+    writer.write(head(0, "/stubborn"))
+    await asyncio.wait_for(begun.wait(), PATIENCE)
+    try:
+        await asyncio.wait_for(listener.shutdown(0.0), PATIENCE)
+    finally:
+        release.set()
+        writer.transport.abort()

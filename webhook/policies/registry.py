@@ -1,4 +1,4 @@
-"""All policies: one comes and goes by its line in `POLICIES`."""
+"""All policies. What is served, registered and explained of one comes and goes by its line in `POLICIES`."""
 
 from __future__ import annotations
 

@@ -178,7 +178,8 @@ class Listener:
         for guard in left:
             guard.abort()
         if ending:
-            await asyncio.wait(ending)
+            # A handler that does not end when it is cancelled keeps nobody waiting.
+            await asyncio.wait(ending, timeout=CLOSE_SECONDS)
         await self._runner.cleanup()
         if self._checking:
             self._checking.cancel()

@@ -1,7 +1,7 @@
 """A part of a server: something optional that comes and goes by one line of `webhook.server.runtime.serve.PARTS`.
 
-A part's package holds all of its own: its code, its metrics with their help, and the value, in a module that imports
-the rest only once it runs.
+A part holds all of its own but its roles (`webhook.install.components`): its code, its metrics with their help, and the
+value, in a module that imports the rest only once it runs.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Contribution(msgspec.Struct, frozen=True):
     @staticmethod
     def joined(contributions: Iterable[Contribution]) -> Contribution:
         """All of them as one, in their order."""
-        several, every = tuple(contributions), chain.from_iterable
+        several = tuple(contributions)
+        every = chain.from_iterable
         return Contribution(
             metrics=tuple(every(each.metrics for each in several)),
             observers=tuple(every(each.observers for each in several)),

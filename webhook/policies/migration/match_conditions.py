@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any, Final
 
 from webhook import names
-from webhook.placement.machines import JOB_NAME
-from webhook.placement.machines import JOB_UID as MIGRATION_POLICY_UID
+from webhook.placement.machines import JOB_NAME, JOB_UID
 from webhook.policies.common.match_conditions import BY_A_USER, LAUNCHERS, made_by_kubevirt, unset
 from webhook.settings.model import MigrationSettings
 
 _ADDS: Final = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
-_POLICY: Final = f'object.metadata.annotations["{JOB_NAME}"]'
+_MIGRATION_NAME: Final = f'object.metadata.annotations["{JOB_NAME}"]'
 _OF_A_DRAIN: Final = (
     f'has(object.metadata.annotations) && "{JOB_NAME}" in object.metadata.annotations && ('
-    + " || ".join(f'{_POLICY}.startsWith("{prefix}")' for prefix in names.OWN_MIGRATIONS)
+    + " || ".join(f'{_MIGRATION_NAME}.startsWith("{prefix}")' for prefix in names.OWN_MIGRATIONS)
     + ")"
 )
 # Target pods: those that a migration has made.
 TARGET_PODS: Final[dict[str, Any]] = {
     **LAUNCHERS,
-    "matchExpressions": [{"key": MIGRATION_POLICY_UID, "operator": "Exists"}],
+    "matchExpressions": [{"key": JOB_UID, "operator": "Exists"}],
 }
 
 

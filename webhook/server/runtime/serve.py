@@ -1,6 +1,6 @@
-"""A running server: the kernel, and the parts that are on, in the order in which they start and end.
+"""A running server: the kernel, and the parts that are on.
 
-What is switched off is not imported.
+A part that needs a restart to be switched on imports its libraries only where it is on.
 """
 
 from __future__ import annotations
