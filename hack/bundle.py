@@ -20,7 +20,7 @@ from webhook import __version__, names
 from webhook.cli import write
 from webhook.install import plan
 from webhook.install.registration import Manifest, RegistrationTarget, configurations
-from webhook.settings.file import parse
+from webhook.settings_file import parse
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 NAME: Final = "kubevirt-webhook"

@@ -31,7 +31,7 @@ from tests.e2e.support.processes import Process, free_port
 from webhook.cluster.files import FilesCluster
 from webhook.forecast import requests
 from webhook.k8s.yaml_documents import read_documents
-from webhook.settings.file import load
+from webhook.settings_file import load
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DASHBOARD: Final = ROOT / "manifests" / "components" / "dashboard" / "kubevirt-webhook.json"

@@ -18,7 +18,11 @@ from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.settings import model
+from webhook.settings.schedulers import SchedulerSettings
+from webhook.settings.section import Section
+from webhook.settings_file import MODEL
 
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
 VMI_UID = "0b8d7f3e-5f0e-4f1c-9f57-2c1d5a4be001"
@@ -27,32 +31,32 @@ UNAVAILABLE = SchedulerHealth("unavailable", "its Lease expired")
 UNKNOWN = SchedulerHealth("unknown", "no answer yet")
 
 Json = dict[str, Any]
-Section = TypeVar("Section", bound=model.Section)
+S = TypeVar("S", bound=Section)
 
 
-def changed(section: Section, **changes: Any) -> Section:
+def changed(section: S, **changes: Any) -> S:
     """A section with other values, which are not validated."""
     return section.model_copy(update=changes)
 
 
-def scheduler(name: str, health_check: str = "off") -> model.SchedulerSettings:
+def scheduler(name: str, health_check: str = "off") -> SchedulerSettings:
     """A declared scheduler."""
-    return changed(model.SchedulerSettings(health_check=health_check), name=name)
+    return changed(SchedulerSettings(health_check=health_check), name=name)
 
 
-def scheduling(**changes: Any) -> model.SchedulingSettings:
+def scheduling(**changes: Any) -> SchedulingSettings:
     """The policy's settings with `kubevirt` and `batch` declared."""
     declared = {
         "kubevirt": scheduler("kubevirt", "lease kubevirt-scheduler/kubevirt-scheduler"),
         "batch": scheduler("batch", "pods"),
     }
-    return changed(model.SchedulingSettings(), **{"schedulers": declared, **changes})
+    return changed(SchedulingSettings(), **{"schedulers": declared, **changes})
 
 
 def settings(**changes: Any) -> model.Settings:
     """A whole snapshot; keywords go to the scheduling section."""
     return changed(
-        model.Settings(),
+        MODEL(),
         server=model.ServerSettings(listen="127.0.0.1:0", ops_listen="127.0.0.1:0", shutdown_seconds=0),
         tls=model.TlsSettings(secret_name="ca"),
         scheduling=scheduling(**changes),

@@ -37,11 +37,12 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.names import Mode
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.registry import ENDPOINTS
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.events.writer import event_of
-from webhook.settings.model import InstancetypeSettings, Settings
+from webhook.settings.model import Settings
 
 DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk": {}}]}}
 

@@ -5,12 +5,12 @@ They are public: a change of one breaks the namespace labels, dashboards or scri
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 DOMAIN: Final = "kubevirt-webhook.github.io"
 
 # A policy's name is its namespace label, its policy module, its settings section and its page in docs/.
-PolicyName = Literal["scheduling", "migration", "instancetypes", "eviction"]
+PolicyName: TypeAlias = str
 SCHEDULING: Final = "scheduling"
 INSTANCETYPES: Final = "instancetypes"
 MIGRATION: Final = "migration"

@@ -18,7 +18,8 @@ from webhook.facts import Facts
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
 from webhook.names import PolicyName, Stage
-from webhook.settings.model import PolicySettings, Settings
+from webhook.settings.model import Settings
+from webhook.settings.policy_section import PolicySettings
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)
@@ -180,6 +181,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         reasons: what each reason code means that only this policy gives, by code.
         shared_reasons: the codes of `webhook.admission.reasons.common.SHARED` that it gives, too.
         endpoints: in the order in which the API server is to call them, and both stages of each.
+        follows: the policies whose changes of an object this one must see, if they are there.
     """
 
     name: PolicyName
@@ -187,6 +189,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     reasons: Mapping[str, Meaning]
     shared_reasons: tuple[str, ...]
     endpoints: tuple[PolicyEndpoint[Any, S], ...]
+    follows: tuple[PolicyName, ...] = ()
 
 
 # A policy of whatever settings.

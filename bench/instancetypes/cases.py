@@ -10,8 +10,8 @@ from typing import Any, Final
 import yaml
 
 from webhook import names
-from webhook.settings.file import default_settings
 from webhook.settings.model import Settings
+from webhook.settings_file import default_settings
 
 HERE: Final = Path(__file__).parent
 CLUSTER: Final = HERE / "cluster"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from webhook.settings.file import effective
+from webhook.settings_file import effective
 
 # Stand in for what only the chart's user knows, in objects that are made from settings.
 RELEASE_NAMESPACE: Final = "namespace-of-the-release"

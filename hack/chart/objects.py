@@ -18,8 +18,8 @@ from webhook.install.callers import restrict_callers
 from webhook.install.plan import DIGEST_ANNOTATION, in_namespace, with_layers, with_ports
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import parse_documents, read_documents
-from webhook.settings.file import parse
 from webhook.settings.model import LayersSettings
+from webhook.settings_file import parse
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANIFESTS: Final = ROOT / "manifests"

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from webhook.install.plan import DIGEST_ANNOTATION
 from webhook.settings.validation import schema as settings_schema
+from webhook.settings_file import MODEL
 
 # Kubernetes' own rules: what the API server would deny is an error before anything is installed.
 _NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -53,7 +54,7 @@ def _text(description: str, **more: Any) -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """The schema, for `values.schema.json`."""
-    settings = settings_schema()
+    settings = settings_schema(MODEL)
     definitions = settings.pop("$defs")
     del settings["$schema"]
     for section, keys in _FIXED.items():

@@ -10,7 +10,8 @@ from webhook import names
 from webhook.images.objects import IMAGES_ANNOTATION
 from webhook.install import plan
 from webhook.install.schedulers import render
-from webhook.settings.file import effective
+from webhook.policies.registry import BY_NAME
+from webhook.settings_file import effective
 
 _HEADER: Final = f"""\
 # Labels and annotations
@@ -60,7 +61,7 @@ LABELS: Final[Sequence[Key]] = (
             _ADMINS,
             f"the mode of the policy [{policy}](../{policy}.md)",
         )
-        for policy in get_args(names.PolicyName)
+        for policy in sorted(BY_NAME, reverse=True)
     ),
     Key(
         names.policy_label(names.INSTANCETYPES),

@@ -22,7 +22,7 @@ from webhook.server.part import ApiServer, Contribution, Kernel
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.serve import PARTS
 from webhook.server.runtime.state_metrics import metrics_state
-from webhook.settings.file import default_settings
+from webhook.settings_file import default_settings
 
 _HEADER: Final = """\
 # Metrics

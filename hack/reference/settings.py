@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from hack.reference.markdown import as_json, cell, code, table
 from webhook.settings.validation import schema
+from webhook.settings_file import MODEL
 
 _HEADER: Final = """\
 # Settings
@@ -31,7 +32,7 @@ _LIMITS: Final = {
 
 def page() -> str:
     """The whole page, as Markdown."""
-    whole = schema()
+    whole = schema(MODEL)
     sections = [_HEADER]
     rows: list[tuple[str, dict[str, Any]]] = []
     for path, value in _keys(whole, whole["properties"], ""):

@@ -9,7 +9,7 @@ from typing import Final
 import yaml
 
 from hack.release import ReleaseError
-from webhook.settings.file import effective
+from webhook.settings_file import effective
 
 CHANGELOG: Final = "CHANGELOG.md"
 _UNRELEASED: Final = "## [Unreleased]"

@@ -33,13 +33,16 @@ from webhook.kubevirt.types.views import ControllerRevision, Instancetype, KubeV
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, Evacuee, LauncherPod, Migration
 from webhook.policies.eviction import reasons as eviction
+from webhook.policies.eviction.settings import EvictionSettings
 from webhook.policies.instancetypes import reasons as instancetypes
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.migration import reasons as migration
+from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import BY_PATH, ENDPOINTS
 from webhook.policies.scheduling import reasons as scheduling
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.events.writer import event_of
-from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import Settings
 
 CANARY = "canary-7d1f"
 MUTATE_VM = "/mutate/instancetypes/virtualmachines/enforce"

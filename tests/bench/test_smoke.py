@@ -52,7 +52,7 @@ from webhook.admission.step_budget import StepBudget
 from webhook.cli.explain import from_files
 from webhook.cli.inputs import PART_BYTES, batches, find
 from webhook.forecast import drain as planner
-from webhook.settings.file import load
+from webhook.settings_file import load
 
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "pod-create-launcher.json"
 ROW = PlacementRow("row", 30, namespaces=20, devices=110)
@@ -142,7 +142,7 @@ def test_a_launcher_asks_for_what_a_recorded_one_asks_for() -> None:
     made["spec"]["schedulerName"] = "default-scheduler"
     with pytest.raises(PlacementError, match="did not write"):
         webhook.check_injected([made], BOTH)
-    assert list(load(webhook.SETTINGS).scheduling.schedulers) == [profiles.SHIPPED]
+    assert list(load(webhook.SETTINGS).schedulers) == [profiles.SHIPPED]
 
 
 def test_the_report_has_every_round(tmp_path: Path) -> None:

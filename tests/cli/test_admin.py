@@ -13,7 +13,7 @@ from tests.golden_files import Golden
 from tests.install.schedulers.configurations import configuration, profile
 from webhook.install import plan
 from webhook.install.schedulers.render import VARIANTS
-from webhook.settings.file import MAX_BYTES, parse
+from webhook.settings_file import MAX_BYTES, parse
 
 
 def test_webhooks_by_url() -> None:

@@ -23,7 +23,7 @@ from webhook.k8s.resources import CONFIG_MAPS, NAMESPACES, NODES
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.definitions import NAMES as DEFINITION_NAMES
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, KUBEVIRTS, UNSTRUCTURED_VMS, VMIS
-from webhook.settings.file import parse
+from webhook.settings_file import parse
 
 SETTINGS = """\
 schedulers: {special: {healthCheck: "off"}}

@@ -39,7 +39,7 @@ from webhook.placement.target_pods import RUNTIME_CLASSES
 from webhook.policies.migration.explanation import SCHEMA as MIGRATION_SCHEMA
 from webhook.policies.migration.explanation import MigrationExplanation
 from webhook.policies.scheduling.spread import constraints
-from webhook.settings.file import default_settings
+from webhook.settings_file import default_settings
 
 CLUSTER, DRAIN = EXAMPLES / "cluster", EXAMPLES / "drain"
 

@@ -27,7 +27,7 @@ from webhook.k8s.types.meta import Namespace, Object
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, VMIS
 from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS
-from webhook.settings.model import SchedulerSettings
+from webhook.settings.schedulers import SchedulerSettings
 
 NODE = made("v1", "Node", "n1")
 

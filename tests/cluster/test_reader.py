@@ -24,7 +24,7 @@ from webhook.k8s.resources import LEASES, NODES, PODS
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.machines import LAUNCHER_PODS, VMIS
-from webhook.settings.file import default_settings
+from webhook.settings_file import default_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
 IMAGE = RESOURCES["DataSource"]

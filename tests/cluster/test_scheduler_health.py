@@ -31,7 +31,7 @@ from webhook.k8s.types.core import PendingPod
 from webhook.k8s.types.meta import Lease, LeaseSpec
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.kubevirt.types.views import ActiveVmi
-from webhook.settings.model import HealthCheck
+from webhook.settings.schedulers import HealthCheck
 
 LEASE = HealthCheck("lease", "kubevirt-scheduler", "kubevirt-scheduler")
 PODS_ONLY, OFF = HealthCheck("pods"), HealthCheck("off")

@@ -18,7 +18,7 @@ from webhook.k8s.types.meta import Namespace
 from webhook.k8s.yaml_documents import parse_documents
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import UNSTRUCTURED, VMIS
-from webhook.settings.file import default_settings
+from webhook.settings_file import default_settings
 
 
 def files(*objects: Any) -> FilesCluster:

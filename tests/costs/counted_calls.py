@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from bench.instancetypes import cases
 from tests.attacks.counting import no_collection
+from webhook import settings_file
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
 from webhook.cluster.files import FilesCluster
 from webhook.policies.registry import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server.ops import Metrics
-from webhook.settings import file as settings_file
 
 ROOT: Final = Path(__file__).parents[2]
 _REVIEWS: Final = ROOT / "bench/reviews"

@@ -16,7 +16,7 @@ from tests.costs import counted_calls
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey
 from webhook.placement.index import NodeIndex
-from webhook.settings.file import default_settings
+from webhook.settings_file import default_settings
 
 MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
 NODES = 600

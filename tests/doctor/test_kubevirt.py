@@ -59,9 +59,9 @@ def replaced(**fields: Any) -> Change:
         (replaced(spec={}, status=UPDATING), "ok version-supported; ok updating"),
         (declares("v1.8.1"), "ok version-supported; ok version-declared"),
         (declares("1.9"), "ok version-supported; warning version-differs"),
-        (lambda it: it.set("scheduling", kubevirt_namespace="kubevirt"), "ok version-supported"),
+        (lambda it: it.set("kubevirt", namespace="kubevirt"), "ok version-supported"),
         (
-            lambda it: it.set("scheduling", kubevirt_namespace="openshift-cnv"),
+            lambda it: it.set("kubevirt", namespace="openshift-cnv"),
             "failure namespace-differs; ok version-supported",
         ),
         (evicts("enforce"), "ok version-supported; warning evictions-shut-down"),

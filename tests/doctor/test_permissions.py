@@ -10,7 +10,7 @@ from webhook.doctor import permissions
 from webhook.doctor.installation import DEPLOYMENTS, POLICIES
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from webhook.k8s.resources import NAMESPACES
-from webhook.settings.model import FidelitySettings
+from webhook.policies.instancetypes.settings import FidelitySettings
 
 ACCOUNT = f"ServiceAccount {NS}/{NS}"
 GRANTED, MISSING = f"ok {ACCOUNT}: permissions-granted", f"failure {ACCOUNT}: permissions-missing"

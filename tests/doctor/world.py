@@ -42,8 +42,8 @@ from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES_WITH_IM
 from webhook.k8s.types.core import Node, Pod
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.names import DOMAIN
-from webhook.settings.file import load
 from webhook.settings.model import Settings
+from webhook.settings_file import load
 
 Check = Callable[[Installation], Awaitable[list[Finding]]]
 Change = Callable[["DoctorWorld"], object]

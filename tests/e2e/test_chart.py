@@ -21,7 +21,7 @@ from tests.builders import changed
 from webhook.install import plan
 from webhook.install.callers import restrict_callers
 from webhook.install.plan import DIGEST_ANNOTATION, Overlay
-from webhook.settings.file import parse
+from webhook.settings_file import parse
 
 from .support.access import Access
 from .support.helm import CHART, IMAGE, Helm, is_of_a_test

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from webhook.install.registration import RegistrationTarget, configurations
-from webhook.settings.file import load
+from webhook.settings_file import load
 
 from .conftest import OwnPlane
 from .support import manifests

@@ -28,7 +28,7 @@ from webhook.k8s.types.selectors import find_malformed
 from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.placement.nodes import RESERVED_PREFIXES, reserved_keys
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
-from webhook.settings.file import parse
+from webhook.settings_file import parse
 
 from .conftest import OwnPlane
 from .support import versions

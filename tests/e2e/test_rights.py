@@ -19,11 +19,11 @@ from tests.cluster.fake_apiserver import FakeClock
 from webhook.install.registration import configurations
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
+from webhook.policies.instancetypes.settings import FidelitySettings
 from webhook.server.drift_scan.policy_reports import Reports
 from webhook.server.events.writer import WINDOW_SECONDS, Event, EventWriter
 from webhook.server.fidelity_check.check import FidelityCheck
-from webhook.settings.file import default_settings
-from webhook.settings.model import FidelitySettings
+from webhook.settings_file import default_settings
 
 from .conftest import OwnPlane
 from .support import manifests

@@ -24,6 +24,7 @@ from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as placement
 from tests.review.memory import MemoryCluster
 from webhook import facts, names
+from webhook import settings_file as file
 from webhook.admission.audit import Record
 from webhook.errors import InputError, Unavailable
 from webhook.k8s import quantity
@@ -36,13 +37,15 @@ from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex
+from webhook.policies.eviction.settings import Blackout
+from webhook.policies.instancetypes.settings import InstancetypeSettings
+from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import ENDPOINTS
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server.app import timeout_of
 from webhook.server.explanations.explainer import parse_question
-from webhook.settings import file
-from webhook.settings.model import Blackout, InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import Settings
 
 # So many reviews of an endpoint are counted step by step: it takes ten times as long.
 COUNTED = 0.05

@@ -26,7 +26,7 @@ from webhook.install import plan
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.install.schedulers.render import VARIANTS
 from webhook.kubevirt.releases.capabilities import CAPABILITIES
-from webhook.settings.file import parse
+from webhook.settings_file import parse
 
 ROOT, MANIFESTS = manifests.ROOT, manifests.MANIFESTS
 

@@ -26,7 +26,7 @@ from hack.release.build import CHECKSUMS, PROVENANCE, ReleaseBuild, build
 from hack.release.image import ReleaseImage, parse_image
 from hack.release.version import CHANGELOG, expected, notes, prepare, versions
 from webhook import __version__
-from webhook.settings.file import default_settings, load
+from webhook.settings_file import default_settings, load
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = "9.8.7"

@@ -10,7 +10,7 @@ from tests.install.memory import HEALTH_CHECK
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.policies import MIGRATION_POLICY, SCHEDULER_POLICY, policies
-from webhook.settings.file import parse
+from webhook.settings_file import parse
 
 
 def made(text: str = "", schedulers: str = HEALTH_CHECK) -> dict[tuple[str, str], Any]:

@@ -16,14 +16,10 @@ from webhook.install import registration
 from webhook.install.registration import NOT_YET, Registration, RegistrationTarget, advise, configurations, stage
 from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.types.meta import ApiStatus
-from webhook.settings.model import (
-    EvictionSettings,
-    InstancetypeSettings,
-    MatchExpression,
-    MigrationSettings,
-    NamespaceSelector,
-    Settings,
-)
+from webhook.policies.eviction.settings import EvictionSettings
+from webhook.policies.instancetypes.settings import InstancetypeSettings
+from webhook.policies.migration.settings import MigrationSettings
+from webhook.settings.model import MatchExpression, NamespaceSelector, Settings
 
 DOMAIN = "kubevirt-webhook.github.io"
 IN_CLUSTER = RegistrationTarget()

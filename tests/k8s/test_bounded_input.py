@@ -19,7 +19,7 @@ from webhook.errors import InputError
 from webhook.k8s.bounded_input import decompress, read_file, read_limited
 from webhook.k8s.client.transport import connect
 from webhook.k8s.yaml_documents import read_documents
-from webhook.settings.file import load
+from webhook.settings_file import load
 
 VM = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: shop}\nspec: {template: {}}\n"
 

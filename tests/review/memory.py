@@ -19,10 +19,12 @@ from webhook.admission.wire import MAX_NOTE
 from webhook.cluster.source import Cluster
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.k8s.types.meta import Namespace
+from webhook.policies.instancetypes.settings import InstancetypeSettings
+from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import BY_PATH
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
-from webhook.settings.model import InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import Settings
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 PODS_OBSERVED = BY_PATH["/mutate/scheduling/pods/observe"]

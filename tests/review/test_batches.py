@@ -31,12 +31,15 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
 from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
+from webhook.policies.eviction.settings import EvictionSettings
 from webhook.policies.instancetypes import reasons as instancetypes
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.migration import reasons as migration
+from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import BY_PATH
 from webhook.policies.scheduling import reasons as scheduling
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.review.reviewer import Evaluation, Reviewer
-from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, SchedulingSettings
 
 Facts = Mapping[Key[Any], object]
 Section = EvictionSettings | InstancetypeSettings | MigrationSettings | SchedulingSettings

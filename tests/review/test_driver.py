@@ -26,11 +26,11 @@ from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED, UNSTRUCTURED_VMIS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
 from webhook.policies.instancetypes import reasons as instancetypes
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.registry import BY_PATH
 from webhook.policies.scheduling import reasons as scheduling
 from webhook.review.driver import OutOfTime, confirmed, drive
 from webhook.review.reviewer import Evaluation, Reviewer
-from webhook.settings.model import InstancetypeSettings
 
 T = TypeVar("T")
 NAMES = [NamespaceKey(f"n{number}") for number in range(20)]

@@ -46,12 +46,14 @@ from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.names import Mode, Stage
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.registry import BY_PATH, ENDPOINTS
 from webhook.policies.scheduling import reasons as scheduling
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.review.scope import Scope, of_namespace
-from webhook.settings.model import InstancetypeSettings, Settings
+from webhook.settings.model import Settings
 
 MIGRATION_PATH = "/validate/migration/virtualmachineinstancemigrations/"
 VM_RULES_PATH = "/validate/instancetypes/virtualmachines/"
@@ -293,8 +295,8 @@ def test_what_is_too_complex_is_refused_where_errors_are_and_in_enforce_only(mod
 def declaring(name: str) -> Settings:
     """Settings that declare one scheduler, which is injected."""
     usual = builders.settings()
-    scheduler = changed(usual.scheduling.schedulers["kubevirt"], name=name)
-    section = changed(usual.scheduling, scheduler_name=name, schedulers={name: scheduler})
+    scheduler = changed(usual.of(SchedulingSettings).schedulers["kubevirt"], name=name)
+    section = changed(usual.of(SchedulingSettings), scheduler_name=name, schedulers={name: scheduler})
     return changed(usual, scheduling=section)
 
 
@@ -302,7 +304,7 @@ def facts_of(settings: Settings, chosen: str | None = None) -> dict[Key[Any], ob
     """The facts as a replica with these settings reads them: it watches the schedulers that they declare."""
     facts = known(vmi(chosen))
     for name in ("kubevirt", "other"):
-        facts[SchedulerKey(name, "demo")] = AVAILABLE if name in settings.scheduling.schedulers else None
+        facts[SchedulerKey(name, "demo")] = AVAILABLE if name in settings.of(SchedulingSettings).schedulers else None
     return facts
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from webhook.policies.migration.settings import MigrationSettings
+
 from .history import Call, Fault, History, Json, ObjectId, Request, Webhook
 from .model import SLACK_SECONDS, Model, TooManyStatesError, Verdict
 
@@ -260,7 +262,7 @@ def over_the_limit(history: History, model: Model, counts: Counter[str]) -> Iter
         of_a_user = request.object.get("spec", {}).get("addedNodeSelector")
         if request.resource != "virtualmachineinstancemigrations" or request.code >= 400 or not of_a_user:
             continue
-        limits = {settings.migration.max_unfinished for settings in model.settings_of(request)}
+        limits = {settings.of(MigrationSettings).max_unfinished for settings in model.settings_of(request)}
         if not limits or 0 in limits or _labels(model, request, MIGRATION, _bound(history)) != {"enforce"}:
             continue
         others = [

@@ -22,7 +22,7 @@ from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import LOOPBACK
 from tests.e2e.support.webhook_server import ACCOUNT, OURS
 from webhook.install.registration import RegistrationTarget, configurations
-from webhook.settings.file import parse
+from webhook.settings_file import parse
 
 from .clocks import set_clock
 from .controllers import Controllers

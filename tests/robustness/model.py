@@ -38,10 +38,11 @@ from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.policies.registry import BY_PATH
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.policy import Endpoint
 from webhook.review.driver import confirmed
-from webhook.settings.file import parse
 from webhook.settings.model import Settings
+from webhook.settings_file import parse
 
 from .history import Call, Fault, History, Json, ObjectId, Request, Timelines
 
@@ -338,7 +339,7 @@ def _timeless(key: Key[Any], settings: Settings) -> Iterator[object]:
         yield from (True, False)
         return
     assert isinstance(key, keys.SchedulerKey), f"the model does not know {key!r}"
-    declared = settings.scheduling.schedulers.get(key.name)
+    declared = settings.of(SchedulingSettings).schedulers.get(key.name)
     assert declared is None or declared.watched.kind == "off", "the model has no Leases"
     yield declared and keys.SchedulerHealth("available", "its health is not checked")
 

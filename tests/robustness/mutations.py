@@ -126,7 +126,7 @@ def _namespaces_by_store() -> None:
 
 
 def _settings_frozen() -> None:
-    from webhook.settings.file import SettingsFile
+    from webhook.settings_file import SettingsFile
 
     async def mutated(self: SettingsFile) -> None:
         return
@@ -168,7 +168,7 @@ def _limit_ignored() -> None:
 
 
 def _lists_allow_all() -> None:
-    from webhook.settings.model import InstancetypeSettings
+    from webhook.policies.instancetypes.settings import InstancetypeSettings
 
     under: Any = InstancetypeSettings.under
 

@@ -17,7 +17,7 @@ from tests.e2e.support.migrations import EAST, WEST, guest, migration, source_of
 from tests.e2e.support.objects import kubevirt_crds, node, obj
 from tests.e2e.support.workloads import instancetype, preference, vm
 from webhook.install.registration import RegistrationTarget, configurations
-from webhook.settings.file import default_settings
+from webhook.settings_file import default_settings
 
 from . import checker
 from .checker import check

@@ -30,6 +30,7 @@ from webhook.admission.wire import begun_request
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.policies.instancetypes import reasons as instancetypes
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.registry import BY_PATH, ENDPOINTS
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Reviewer
@@ -37,7 +38,6 @@ from webhook.server import app, bodies
 from webhook.server.answers import Overload
 from webhook.server.app import DEFAULT_TIMEOUT, MAX_BODY, patience_of, timeout_of
 from webhook.server.bodies import EVERYDAY_BYTES, PREFIX_BYTES
-from webhook.settings.model import InstancetypeSettings
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import EVENTS as STORED_EVENTS
 from webhook.k8s.resources import NAMESPACES, UNSTRUCTURED_PODS
 from webhook.kubevirt.resources import STORED_VMS
+from webhook.policies.instancetypes.settings import FidelitySettings, InstancetypeSettings
 from webhook.review.reviewer import Reviewer
 from webhook.server.drift_scan.part import DRIFT_SCAN
 from webhook.server.events.part import EVENTS
@@ -41,7 +42,6 @@ from webhook.server.ops import MetricsState
 from webhook.server.part import Contribution, Kernel
 from webhook.server.runtime.connections import connected
 from webhook.server.runtime.serve import PARTS
-from webhook.settings.model import FidelitySettings, InstancetypeSettings
 
 ROOT = Path(__file__).parents[2]
 BESIDE_REVIEWS = (EVENTS, DRIFT_SCAN, FIDELITY_CHECK)

@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 from tests.builders import changed
 from tests.golden_files import Golden
+from webhook import settings_file as file
 from webhook.errors import InputError, InputErrors
-from webhook.settings import file, validation
-from webhook.settings.file import SettingsFile, default_settings, effective, load, parse
+from webhook.policies.scheduling.settings import SchedulingSettings
+from webhook.settings import validation
 from webhook.settings.model import Settings
 from webhook.settings.validation import MAX_MISTAKES, schema
+from webhook.settings_file import MODEL, SettingsFile, default_settings, effective, load, parse
 
 
 def rejection(text: str) -> list[str]:
@@ -223,11 +225,11 @@ class TestEffective:
 
 class TestSchema:
     def test_takes_what_we_take(self) -> None:
-        jsonschema.Draft202012Validator.check_schema(schema())
-        jsonschema.validate(effective(), schema())
-        jsonschema.validate({"schedulers": {"a": {"healthCheck": False}}}, schema())
-        assert '"title"' not in json.dumps(schema())
-        assert "lease NAMESPACE/NAME" in json.dumps(schema())
+        jsonschema.Draft202012Validator.check_schema(schema(MODEL))
+        jsonschema.validate(effective(), schema(MODEL))
+        jsonschema.validate({"schedulers": {"a": {"healthCheck": False}}}, schema(MODEL))
+        assert '"title"' not in json.dumps(schema(MODEL))
+        assert "lease NAMESPACE/NAME" in json.dumps(schema(MODEL))
 
     @pytest.mark.parametrize(
         "value",
@@ -238,11 +240,11 @@ class TestSchema:
     )
     def test_refuses_what_we_refuse(self, value: dict[str, Any]) -> None:
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(value, schema())
+            jsonschema.validate(value, schema(MODEL))
 
 
 def test_the_import_is_light() -> None:
-    code = "import sys, webhook.settings.file; print({'aiohttp', 'kubernetes_asyncio'} & set(sys.modules))"
+    code = "import sys, webhook.settings_file; print({'aiohttp', 'kubernetes_asyncio'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -333,7 +335,7 @@ class TestFollowing:
             assert watcher.file.problem is not None
         await watcher.settle("{}\n")
         assert watcher.file.problem is None
-        assert not watcher.file.current.scheduling.cluster_wide
+        assert not watcher.file.current.of(SchedulingSettings).cluster_wide
 
     async def test_taking_a_bad_change_back_is_no_change(self, watcher: RunningFileWatcher) -> None:
         before, text = watcher.file.current, watcher.path.read_text()
@@ -356,7 +358,7 @@ class TestFollowing:
         assert [str(error).partition(": ")[0] for error in watcher.refused] == [str(watcher.path)]
         assert watcher.file.current is before
         await watcher.settle(GOOD)
-        assert watcher.file.current.scheduling.cluster_wide
+        assert watcher.file.current.of(SchedulingSettings).cluster_wide
 
     async def test_a_mounted_config_map_is_followed(self, tmp_path: Path) -> None:
         # As the kubelet does it: s.yaml -> ..data/s.yaml, ..data -> a directory by time, replaced atomically.
@@ -369,7 +371,7 @@ class TestFollowing:
         (tmp_path / "..tmp").symlink_to("..2")
         (tmp_path / "..tmp").replace(tmp_path / "..data")
         await watcher.settle()
-        assert watcher.file.current.scheduling.cluster_wide
+        assert watcher.file.current.of(SchedulingSettings).cluster_wide
 
     async def test_listeners_and_certificates_wait_for_the_next_start(self, watcher: RunningFileWatcher) -> None:
         at_start = watcher.file.current.server
@@ -378,7 +380,7 @@ class TestFollowing:
 
         assert watcher.restart == [["server.listen", "server.maxInFlight", "tls.certFile", "tls.keyFile", "tls.mode"]]
         assert watcher.file.current.server == at_start
-        assert watcher.file.current.scheduling.cluster_wide
+        assert watcher.file.current.of(SchedulingSettings).cluster_wide
         assert watcher.reloaded[0][1] is watcher.file.current
 
         await watcher.settle(GOOD + moved + "# c\n")

@@ -17,27 +17,24 @@ from tests.builders import changed
 from tests.golden_files import Golden
 from webhook import names
 from webhook.errors import InputErrors
-from webhook.settings import model as settings_model
-from webhook.settings.file import default_settings, effective, parse
-from webhook.settings.model import (
-    OWN_ERROR,
-    WEEK,
-    Blackout,
-    HealthCheck,
-    LayersSettings,
-    RegistrySettings,
-    Settings,
-)
+from webhook.policies.eviction.settings import WEEK, Blackout, EvictionSettings
+from webhook.policies.migration.settings import MigrationSettings
+from webhook.policies.scheduling.settings import SchedulingSettings
+from webhook.settings import fields
+from webhook.settings.fields import OWN_ERROR
+from webhook.settings.model import LayersSettings, RegistrySettings, Settings
+from webhook.settings.schedulers import HealthCheck
 from webhook.settings.validation import of_file
+from webhook.settings_file import MODEL, default_settings, effective, parse
 
 
 def snapshot(value: dict[str, Any]) -> Settings:
-    return of_file(value).completed("digest")
+    return of_file(value, MODEL).completed("digest")
 
 
 def mistakes(value: dict[str, Any]) -> list[tuple[str, tuple[int | str, ...]]]:
     with pytest.raises(ValidationError) as refused:
-        of_file(value)
+        of_file(value, MODEL)
     found = refused.value.errors(include_url=False)
     return [
         (details["ctx"]["code"] if details["type"] == OWN_ERROR else details["type"], details["loc"])
@@ -110,10 +107,10 @@ def test_every_setting_of_the_file_is_read() -> None:
 
     del value["schedulers"]
     check(value, effective(), made)
-    policies = (made.scheduling, made.migration, made.eviction)
+    policies = (made.of(SchedulingSettings), made.of(MigrationSettings), made.of(EvictionSettings))
     assert {policy.kubevirt_namespace for policy in policies} == {"openshift-cnv"}
     assert made.every_excluded_namespace == {"kube-system", "openshift-cnv", "ops"}
-    assert made.scheduling.schedulers == made.schedulers
+    assert made.of(SchedulingSettings).schedulers == made.schedulers
     assert [(name, each.name) for name, each in made.schedulers.items()] == [("batch", "batch"), ("free", "free")]
     assert (made.events, made.digest) == (True, "digest")
 
@@ -203,7 +200,7 @@ def test_match_expressions(expression: dict[str, Any], wrong: str | None) -> Non
 
 
 def test_the_model_can_t_be_changed() -> None:
-    settings = of_file({})
+    settings = of_file({}, MODEL)
     with pytest.raises(ValidationError):
         settings.events = True
 
@@ -339,9 +336,9 @@ NO_LOOPBACK = ["0.0.0.0:1", "[::]:1", "127.0.0.1.example.com:1", "localhost.exam
     [
         (predicate, text, texts is good)
         for predicate, good, bad in (
-            (settings_model.is_host, HOSTS, NO_HOSTS),
-            (settings_model.is_address, ADDRESSES, NO_ADDRESSES),
-            (settings_model.is_loopback, LOOPBACK, NO_LOOPBACK),
+            (fields.is_host, HOSTS, NO_HOSTS),
+            (fields.is_address, ADDRESSES, NO_ADDRESSES),
+            (fields.is_loopback, LOOPBACK, NO_LOOPBACK),
         )
         for texts in (good, bad)
         for text in texts
@@ -353,7 +350,7 @@ def test_hosts_and_addresses(predicate: Callable[[str], bool], text: str, is_tru
 
 @given(st.text(max_size=70))
 def test_what_is_a_host_can_be_looked_up(text: str) -> None:
-    if settings_model.is_host(text):
+    if fields.is_host(text):
         text.encode("idna")
 
 
@@ -435,7 +432,7 @@ def test_on_loopback_no_certificate_is_needed() -> None:
 )
 def test_health_checks(health_check: object, read: HealthCheck) -> None:
     settings = snapshot({"schedulers": {"kubevirt": {"healthCheck": health_check}}})
-    scheduler = settings.scheduling.schedulers["kubevirt"]
+    scheduler = settings.of(SchedulingSettings).schedulers["kubevirt"]
     assert (scheduler.name, scheduler.watched) == ("kubevirt", read)
 
 
@@ -443,7 +440,7 @@ def test_health_checks(health_check: object, read: HealthCheck) -> None:
 def test_schedulers_names(name: str, good: bool) -> None:
     value = {"schedulers": {name: {"healthCheck": "pods"}}, "scheduling": {"schedulerName": name}}
     if good:
-        assert snapshot(value).scheduling.schedulers[name].name == name
+        assert snapshot(value).of(SchedulingSettings).schedulers[name].name == name
     else:
         assert [loc for _, loc in mistakes(value)] == [("schedulers", name, "[key]"), ("scheduling", "schedulerName")]
 
@@ -459,7 +456,7 @@ def test_schedulers_names(name: str, good: bool) -> None:
 )
 def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Golden) -> None:
     with pytest.raises(ValidationError) as refused:
-        of_file(value)
+        of_file(value, MODEL)
     (details,) = refused.value.errors()
     assert (details["ctx"]["code"], details["ctx"]["key"]) == ("undeclared", "schedulerName")
     golden(f"{details['ctx']['what']}; {details['ctx']['fix']}")
@@ -468,11 +465,11 @@ def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Golden) 
 @pytest.mark.parametrize("scheduling", [{}, {"clusterWide": True}])
 def test_the_only_declared_scheduler_is_the_default(scheduling: dict[str, Any]) -> None:
     made = snapshot({"schedulers": {"a": {"healthCheck": "off"}}, "scheduling": scheduling})
-    assert made.scheduling.scheduler_name == "a"
+    assert made.of(SchedulingSettings).scheduler_name == "a"
 
 
 def test_a_section_follows_the_namespaces_own_choices() -> None:
-    section = snapshot({}).scheduling
+    section = snapshot({}).of(SchedulingSettings)
     own = section.under({names.SCHEDULER_NAME_ANNOTATION: "batch", names.SPREAD_ANNOTATION: " zone "})
     assert (own.scheduler_name, own.spread) == ("batch", "zone")
     assert section.under({"other": "x"}) is section
@@ -523,5 +520,5 @@ def test_mistakes_of_a_blackout(written: str, key: str, golden: Golden) -> None:
 
 def test_times_need_no_quotes() -> None:
     written = b"eviction: {blackouts: [{from: 22:00, to: 06:00, timeZone: +02:00}]}"
-    (made,) = parse(written, "settings.yaml").eviction.blackouts
+    (made,) = parse(written, "settings.yaml").of(EvictionSettings).blackouts
     assert made.text == "every day from 22:00 to 06:00 +02:00"

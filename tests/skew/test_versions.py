@@ -14,8 +14,9 @@ import yaml
 from webhook import __version__
 from webhook.errors import InputError
 from webhook.install.registration import NOT_YET, stage
+from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import ENDPOINTS
-from webhook.settings.file import SettingsFile, load
+from webhook.settings_file import SettingsFile, load
 
 VERSIONS = sorted(each for each in Path(__file__).parent.iterdir() if (each / "webhooks.yaml").exists())
 BY_PATH = {endpoint.path: endpoint for endpoint in ENDPOINTS}
@@ -70,7 +71,7 @@ async def test_a_running_replica_keeps_its_settings_beside_a_later_one_and_a_sta
     await followed.poll()
     await followed.poll()
 
-    assert followed.current.migration.collision == "ignore"
+    assert followed.current.of(MigrationSettings).collision == "ignore"
     assert ["settingOfALaterVersion" in str(one) for one in told] == [True]
     with pytest.raises(InputError, match="settingOfALaterVersion"):
         load(file)

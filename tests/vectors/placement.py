@@ -22,7 +22,7 @@ from webhook.placement.nodes import Node
 from webhook.placement.requirements import OneOf, Origin, Requirements
 from webhook.placement.target_pods import own_requirements
 from webhook.policies.common import migration_targets
-from webhook.settings.model import MigrationSettings
+from webhook.policies.migration.settings import MigrationSettings
 
 # By the requirements that a stage is about.
 _ORIGINS = {

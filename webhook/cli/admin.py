@@ -20,7 +20,7 @@ _OVERLAY = click.Choice(["kubernetes", "openshift"])
 
 
 def _settings(config_file: Path | None) -> Any:
-    from webhook.settings.file import load
+    from webhook.settings_file import load
 
     return load(config_file)
 
@@ -64,7 +64,7 @@ def install(namespace: str | None, overlay: Overlay, config_file: Path | None, i
     from webhook.cli.data import directory
     from webhook.cli.installation import read_settings
     from webhook.install import plan
-    from webhook.settings.file import parse
+    from webhook.settings_file import parse
 
     own = plan.config_map(directory("manifests"), overlay)
     text, where = own["data"][plan.SETTINGS_KEY], plan.title(own)
@@ -96,7 +96,7 @@ def config() -> None:
 @_CONFIG
 def show(config_file: Path | None) -> None:
     """Print the settings of a file, with all defaults."""
-    from webhook.settings.file import effective
+    from webhook.settings_file import effective
 
     write.data(write.dump([effective(config_file)]))
 
@@ -105,15 +105,16 @@ def show(config_file: Path | None) -> None:
 def schema() -> None:
     """Print the JSON Schema of the settings file, for editors and linters."""
     from webhook.settings.validation import schema as settings_schema
+    from webhook.settings_file import MODEL
 
-    write.data(json.dumps(settings_schema(), indent=2))
+    write.data(json.dumps(settings_schema(MODEL), indent=2))
 
 
 @config.command()
 @click.argument("file", type=PATH)
 def check(file: Path) -> None:
     """Check a settings FILE. All errors are reported at once; exit status 2 if there are any."""
-    names = ", ".join(sorted(_settings(file).scheduling.schedulers)) or "none"
+    names = ", ".join(sorted(_settings(file).schedulers)) or "none"
     write.line(f"{file}: valid; schedulers: {names}")
 
 

@@ -17,8 +17,8 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.install.stored_settings import read_stored_settings
 from webhook.k8s.client.api import Forbidden
-from webhook.settings.file import default_settings, load, parse
 from webhook.settings.model import Settings
+from webhook.settings_file import default_settings, load, parse
 
 _FIX: Final = "name a settings file with --config FILE"
 

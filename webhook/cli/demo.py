@@ -38,8 +38,8 @@ from webhook.errors import InputError
 from webhook.forecast import requests
 from webhook.install.registration import check_url
 from webhook.k8s.yaml_documents import read_documents
-from webhook.settings.file import load
 from webhook.settings.model import Settings
+from webhook.settings_file import load
 from webhook.text import pluralize, shorten
 
 _AGAINST: Final = "Send the reviews to the server at URL, for example https://127.0.0.1:8443, instead of starting one."

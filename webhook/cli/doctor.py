@@ -24,7 +24,7 @@ from webhook.cluster.selection import require_single_source
 from webhook.doctor.checks import examine
 from webhook.doctor.report import Report
 from webhook.install.registration import check_url
-from webhook.settings.file import default_settings, load
+from webhook.settings_file import default_settings, load
 from webhook.text import pluralize
 
 _FAILURES: Final = 1

@@ -35,7 +35,7 @@ from webhook.install.webhooks import own_configurations
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import KubernetesTransport
-from webhook.settings.file import parse, read_bytes
+from webhook.settings_file import parse, read_bytes
 from webhook.text import pluralize, visible
 
 _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}

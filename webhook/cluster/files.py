@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast, get_args
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -30,7 +30,8 @@ from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS
 from webhook.kubevirt.types.views import ActiveVmi, KubeVirt
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
-from webhook.settings.model import SchedulerSettings, Settings
+from webhook.settings.model import Settings
+from webhook.settings.schedulers import SchedulerSettings
 from webhook.text import pluralize
 
 T = TypeVar("T")
@@ -109,7 +110,7 @@ class FilesCluster(Cluster):
             case facts.NamespaceKey():
                 return self._view(NAMESPACES, "", key.name)
             case facts.SchedulerKey():
-                scheduler = self._settings.scheduling.schedulers.get(key.name)
+                scheduler = self._settings.watched_schedulers.get(key.name)
                 return self._health(scheduler, key.namespace) if scheduler else None
             case facts.VmiKey():
                 return self._view(VMIS, key.namespace, key.name)
@@ -134,7 +135,7 @@ class FilesCluster(Cluster):
 
     def summary(self) -> str:
         """What was read, in one line."""
-        labels = [names.policy_label(policy) for policy in get_args(names.PolicyName)]
+        labels = [names.policy_label(policy) for policy in self._settings.policies]
         modes = (names.ENFORCE, names.WARN, names.AUDIT)
         namespaces = self.namespaces()
         opted_in = sum(any(each.meta.label(label) in modes for label in labels) for each in namespaces)
@@ -146,7 +147,7 @@ class FilesCluster(Cluster):
             pluralize(len(self._index["VirtualMachineInstance"]), "VMI"),
             f"KubeVirt in {' and '.join(installs)}" if installs else "no KubeVirt",
         ]
-        schedulers = self._settings.scheduling.schedulers.values()
+        schedulers = self._settings.watched_schedulers.values()
         parts += [f"scheduler {scheduler.name} {self._health(scheduler).state}" for scheduler in schedulers]
         return ", ".join(parts)
 
@@ -208,7 +209,7 @@ class FilesCluster(Cluster):
     def _has_opted_in(self, name: str) -> bool:
         namespace = self._view(NAMESPACES, "", name)
         label = namespace.meta.label(names.policy_label(names.SCHEDULING)) if isinstance(namespace, Namespace) else None
-        return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
+        return label == names.ENFORCE or (label is None and self._settings.is_cluster_wide(names.SCHEDULING))
 
 
 def read_index(directory: str | os.PathLike[str], skipped: dict[str, None] | None = None) -> Index:

@@ -24,6 +24,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
@@ -278,7 +279,7 @@ class LiveCluster(Cluster):
             transport,
             NAMESPACES,
             transform=_reduce_namespace,
-            on_change=_log_invalid_modes,
+            on_change=partial(_log_invalid_modes, settings.policies),
             on_restore=self._start_over,
             clock=clock,
         )
@@ -358,7 +359,7 @@ class LiveCluster(Cluster):
         self._installs.use(settings.kubevirt.version)
         # Policies that needed these informers may be off now.
         self._instancetypes.stop()
-        checks = {name: scheduler.watched for name, scheduler in settings.scheduling.schedulers.items()}
+        checks = {name: scheduler.watched for name, scheduler in settings.watched_schedulers.items()}
         for name in [name for name, monitor in self._monitors.items() if checks.get(name) != monitor.settings]:
             del self._monitors[name]
             if task := self._monitor_tasks.pop(name, None):
@@ -635,7 +636,7 @@ class LiveCluster(Cluster):
         if namespace is None or name in self._settings.every_excluded_namespace:
             return False
         label = namespace.meta.label(names.policy_label(names.SCHEDULING))
-        return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
+        return label == names.ENFORCE or (label is None and self._settings.is_cluster_wide(names.SCHEDULING))
 
     def _kubevirt_versions(self) -> tuple[str, str, str] | None:
         kubevirt = find_in_use(self._kubevirts)
@@ -689,7 +690,7 @@ def _reduce_namespace(namespace: Namespace) -> Namespace | None:
     return Namespace(metadata=meta)
 
 
-def _log_invalid_modes(old: Namespace | None, new: Namespace | None) -> None:
+def _log_invalid_modes(policies: Iterable[names.PolicyName], old: Namespace | None, new: Namespace | None) -> None:
     """Log labels that opt a namespace in to nothing, once for each value.
 
     An installation's admission policy denies them; a trial has none, and the API server calls it for none of them.
@@ -697,7 +698,7 @@ def _log_invalid_modes(old: Namespace | None, new: Namespace | None) -> None:
     if new is None:
         return
     modes = get_args(names.Mode)
-    for label in map(names.policy_label, get_args(names.PolicyName)):
+    for label in map(names.policy_label, policies):
         value = new.meta.label(label)
         if value is None or value in modes or (old and old.meta.label(label) == value):
             continue

@@ -44,7 +44,7 @@ from webhook.k8s.types.meta import Lease, LeaseSpec, Object, ObjectMeta, unix_ti
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.kubevirt.types.views import ActiveVmi
-from webhook.settings.model import HealthCheck
+from webhook.settings.schedulers import HealthCheck
 
 DEFAULT_LEASE_SECONDS: Final = 15  # kube-scheduler's own default
 

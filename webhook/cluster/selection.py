@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.settings.file import default_settings
 from webhook.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ async def open_cluster(
     if cluster_from:
         from webhook.cluster.files import FilesCluster
 
-        yield FilesCluster.load(cluster_from, settings or default_settings())
+        yield FilesCluster.load(cluster_from, settings or Settings())
         return
     from webhook.k8s.client.transport import connect
 

@@ -20,6 +20,7 @@ from webhook.doctor.report import Finding, abbreviate, check, failure, ok, reada
 from webhook.errors import Unavailable
 from webhook.k8s.resources import LEASES
 from webhook.k8s.types.meta import unix_time
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.text import pluralize
 
 _CERTIFICATES: Final = "certificates"
@@ -185,7 +186,7 @@ async def check_clock(installation: Installation) -> list[Finding]:
     # The Date header is cut off at whole seconds; the local time is the middle between before and after.
     skew = server + 0.5 - (before + installation.clock.wall()) / 2
     findings = [_evaluate_skew("API server", skew, "this host", "check that NTP runs on both hosts")]
-    for scheduler in installation.settings.scheduling.schedulers.values():
+    for scheduler in installation.settings.of(SchedulingSettings).schedulers.values():
         health_check = scheduler.watched
         if health_check.kind != "lease":
             continue

@@ -27,8 +27,8 @@ from webhook.install.plan import SETTINGS_KEY
 from webhook.install.stored_settings import read_stored_settings
 from webhook.k8s.client.api import Forbidden
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.settings.file import default_settings, parse
 from webhook.settings.model import Settings
+from webhook.settings_file import default_settings, parse
 from webhook.text import pluralize
 
 # Of an installation, which a trial is not.

@@ -13,6 +13,7 @@ from webhook.k8s.client.proxies import goes_through_proxy
 from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import Pod
 from webhook.k8s.types.meta import Object
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.text import pluralize
 
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)
@@ -49,7 +50,7 @@ async def _check_deployment(installation: Installation, pods: _Pods) -> list[Fin
     if live is not None:
         problem = None if isinstance(pods, Unavailable) else worst_problem(pods)
         findings, name = [_check_replicas(subject, live, problem)], live.spec.template.spec.scheduler_name or ""
-        if name in installation.settings.scheduling.schedulers:
+        if name in installation.settings.of(SchedulingSettings).schedulers:
             what = f'its pods use the scheduler "{name}", which kubevirt-webhook hands VMs to; {_PENDING}'
             todo = "set its schedulerName to default-scheduler"
             findings.append(failure("placed-by-declared-scheduler", subject, what, todo))

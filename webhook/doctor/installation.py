@@ -20,6 +20,7 @@ from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import PodSpec
 from webhook.k8s.types.meta import Condition, Namespace, Object, Unstructured, View
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.settings.model import Settings
 
 
@@ -166,7 +167,7 @@ class Installation:
         """The value of the spread setting for launcher pods there; ``off`` where the policy does not act."""
         if self.mode(namespace, names.SCHEDULING) != names.ENFORCE:
             return names.OFF
-        return namespace.meta.annotation(names.SPREAD_ANNOTATION) or self.settings.scheduling.spread
+        return namespace.meta.annotation(names.SPREAD_ANNOTATION) or self.settings.of(SchedulingSettings).spread
 
     async def modes(self, policy: names.PolicyName) -> dict[str, str] | Unavailable:
         """The modes of a policy by namespace."""

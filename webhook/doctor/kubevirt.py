@@ -66,7 +66,7 @@ async def check_kubevirt(installation: Installation) -> list[Finding]:
         return [failure("missing", "KubeVirt", "the cluster has no KubeVirt object", "install KubeVirt")]
     subject = f"{KUBEVIRTS.kind} {deployed.meta.namespace}/{deployed.meta.name}"
     findings: list[Finding] = []
-    namespace, actual = installation.settings.scheduling.kubevirt_namespace, deployed.meta.namespace
+    namespace, actual = installation.settings.kubevirt.namespace, deployed.meta.namespace
     if namespace and namespace != actual:
         what = f"runs in namespace {actual}, but the settings declare {namespace}"
         consequence = "so the pods that its controller creates are not evaluated"

@@ -13,7 +13,7 @@ from webhook.errors import Unavailable
 from webhook.k8s.resources import CONFIG_MAPS, NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.k8s.types.core import Node, Pod
 from webhook.k8s.types.meta import Namespace, Object, View
-from webhook.settings.model import EvictionSettings
+from webhook.policies.eviction.settings import EvictionSettings
 from webhook.text import pluralize
 
 _KARPENTER: Final = "Karpenter"
@@ -108,7 +108,7 @@ async def _check_descheduler(installation: Installation) -> Finding:
     if policy is None:
         return ok("no-descheduler", subject, "does not exist: no KubeDescheduler is at work")
     has_plugin = _PLUGIN in ((policy.data or {}).get("policy.yaml") or "")
-    seconds = installation.settings.eviction.cool_down_seconds
+    seconds = installation.settings.of(EvictionSettings).cool_down_seconds
     if has_plugin and seconds:
         what = f"the plugin {_PLUGIN} holds VMs that have just moved, and so does eviction.coolDownSeconds ({seconds})"
         return warning("two-cool-downs", subject, what, "set eviction: {coolDownSeconds: 0} in the settings")

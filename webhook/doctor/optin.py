@@ -14,14 +14,16 @@ from webhook.errors import InputError, quote
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
 from webhook.policies.instancetypes.owner import is_allowed
-from webhook.settings.model import InstancetypeSettings
+from webhook.policies.instancetypes.settings import InstancetypeSettings
+from webhook.policies.registry import BY_NAME
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.text import pluralize
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 # How much a prefix has in common with that of kubevirt-webhook, of 1, to be a mistyped one.
 _SIMILAR: Final = 0.8
 _MODES: Final = get_args(names.Mode)
-_LABELS: Final = tuple(names.policy_label(policy) for policy in get_args(names.PolicyName))
+_LABELS: Final = tuple(names.policy_label(policy) for policy in sorted(BY_NAME, reverse=True))
 _ANNOTATIONS: Final = (
     *(names.SCHEDULER_NAME_ANNOTATION, names.SPREAD_ANNOTATION, names.DEFAULT_INSTANCETYPE_ANNOTATION),
     *(names.DEFAULT_PREFERENCE_ANNOTATION, names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION),
@@ -40,7 +42,7 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
     """Count modes, and read every label and annotation with the prefix of kubevirt-webhook."""
     namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
     texts, is_any = [], False
-    for policy in get_args(names.PolicyName):
+    for policy in sorted(BY_NAME, reverse=True):
         modes = Counter(installation.mode(namespace, policy) for namespace in namespaces)
         counts = [f"{modes[mode]} {mode}" for mode in _MODES if modes[mode]]
         is_any = is_any or any(modes[mode] for mode in _MODES if mode != names.OFF)
@@ -50,7 +52,7 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
     todo = f"opt one in: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}=audit"
     none_opted_in = warning("none-opted-in", "coverage", f"0 of {what}", todo)
     findings = [ok("opted-in", "coverage", what) if is_any else none_opted_in]
-    findings += _check_allowed("settings", installation.settings.instancetypes)
+    findings += _check_allowed("settings", installation.settings.of(InstancetypeSettings))
     for namespace in namespaces:
         subject, name = f"Namespace {namespace.meta.name}", namespace.meta.name or ""
         for key in (*(namespace.meta.labels or {}), *(namespace.meta.annotations or {})):
@@ -59,7 +61,7 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
                 findings.append(warning("prefix-wrong", subject, what, f"use {meant}"))
         own = {names.DEFAULT_INSTANCETYPE_ANNOTATION, names.ALLOWED_INSTANCETYPES_ANNOTATION}
         if own & set(namespace.meta.annotations or {}):
-            effective = installation.settings.instancetypes.under(namespace.meta.annotations or {})
+            effective = installation.settings.of(InstancetypeSettings).under(namespace.meta.annotations or {})
             findings += _check_allowed(subject, effective)
         for key, value in (namespace.meta.labels or {}).items():
             if key.startswith(_PREFIX) and (problem := _label_problem(installation, name, key, value)):
@@ -73,7 +75,7 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
         ):
             text = (namespace.meta.annotation(annotation) or "").strip()
             findings += await _check_default(installation, subject, f"annotation {annotation}", matcher, text, name)
-    settings = installation.settings.instancetypes
+    settings = installation.settings.of(InstancetypeSettings)
     for place, matcher, text in (
         ("instancetypes.defaultInstancetype", INSTANCETYPE_MATCHER, settings.default_instancetype),
         ("instancetypes.defaultPreference", PREFERENCE_MATCHER, settings.default_preference),
@@ -133,7 +135,7 @@ def _annotation_problem(installation: Installation, key: str, value: str) -> tup
         return "annotation-is-label", f"annotation {key} has no effect", "set it as a label"
     if key not in _ANNOTATIONS:
         return "annotation-unknown", f"annotation {quote(key)} is unknown", _closest_match(key, _ANNOTATIONS)
-    declared = sorted(installation.settings.scheduling.schedulers)
+    declared = sorted(installation.settings.of(SchedulingSettings).schedulers)
     if key == names.SCHEDULER_NAME_ANNOTATION and value not in declared:
         what = f"annotation {key} names the scheduler {quote(value)}, which the settings do not declare"
         todo = "declare it under schedulers in the settings"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from webhook import names
 from webhook.cluster.access import is_allowed
@@ -25,6 +25,8 @@ from webhook.install.stored_settings import NAME
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.selectors import LabelSelector
+from webhook.policies.migration.settings import MigrationSettings
+from webhook.policies.registry import BY_NAME
 from webhook.text import pluralize
 
 RBAC: Final = "rbac.authorization.k8s.io"
@@ -171,7 +173,7 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
     opted_in = {
         namespace.meta.name or ""
         for namespace in read["Namespace"]
-        if any(installation.mode(namespace, policy) in _OPTED_IN for policy in get_args(names.PolicyName))
+        if any(installation.mode(namespace, policy) in _OPTED_IN for policy in BY_NAME)
     }
     for binding in (*read["ClusterRoleBinding"], *read["RoleBinding"]):
         place = binding.meta.namespace or ""
@@ -245,7 +247,7 @@ def _is_systems(subject: Reference) -> bool:
 @check("pinning")
 async def check_pinning(installation: Installation) -> list[Finding]:
     """Look for a way around the permission that the settings require."""
-    migration = installation.settings.migration
+    migration = installation.settings.of(MigrationSettings)
     if not migration.require_right:
         return [ok("not-required", _REQUIRE_RIGHT, "false: every user that may migrate a VM may choose its nodes")]
     if migration.via_virtctl == "allow":

@@ -31,7 +31,8 @@ from webhook.k8s.types.meta import unix_time
 from webhook.k8s.yaml_documents import parse_documents
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.placement.profiles import is_configuration, profiles_of
-from webhook.settings.model import SchedulerSettings
+from webhook.policies.scheduling.settings import SchedulingSettings
+from webhook.settings.schedulers import SchedulerSettings
 from webhook.text import pluralize, shorten_middle
 
 _CHECK: Final = "schedulers"
@@ -56,7 +57,7 @@ _MESSAGE_CHARACTERS: Final = 300
 @check(_CHECK)
 async def check_schedulers(installation: Installation) -> list[Finding]:
     """Check every declared scheduler: its availability, and its profile where that can be read."""
-    scheduling = installation.settings.scheduling
+    scheduling = installation.settings.of(SchedulingSettings)
     declared, name = scheduling.schedulers, scheduling.scheduler_name
     if not declared and scheduling.spread != names.OFF:
         return [ok("none-needed", "settings", "declare no scheduler; topology spread constraints need none")]

@@ -52,10 +52,12 @@ from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, target_pod_r
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import read, read_configuration
 from webhook.policies.common.volumes import NewClaim, review_volumes_of_starting
+from webhook.policies.eviction.settings import EvictionSettings
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question, ReasonReport, reasons_of
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.policies.scheduling import spread
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.review import scope
 from webhook.review.driver import drive
 from webhook.settings.model import Settings
@@ -286,7 +288,7 @@ async def explain_spread(namespace: str, name: str, settings: Settings, facts: F
         Unreadable: something that it depends on cannot be read.
     """
     vm_or_vmi, own = await _find_vmi(namespace, name, facts)
-    scheduling = settings.scheduling
+    scheduling = settings.of(SchedulingSettings)
     excluded, is_everywhere = settings.every_excluded_namespace, scheduling.cluster_wide
     where = await scope.of_namespace(names.SCHEDULING, "enforce", namespace, facts, is_everywhere, excluded)
     if where.reason is None:
@@ -507,7 +509,7 @@ class _VmExplainer:
         _, migration = await self._create(migration_of(namespace, name), by_owner=True)
         reports = [migration]
         present = [each for each in await self._pods(running) if each.node_name]
-        requester = next(iter(self._settings.eviction.requesters), "")
+        requester = next(iter(self._settings.of(EvictionSettings).requesters), "")
         if present and requester:
             eviction = eviction_of(namespace, present[-1].meta.name or "", requester)
             _, report = await self._create(eviction, by_owner=True)

@@ -7,7 +7,9 @@ from typing import Final
 
 import msgspec
 
-from webhook.settings.model import Settings, is_loopback
+from webhook.policies.instancetypes.settings import InstancetypeSettings
+from webhook.settings.fields import is_loopback
+from webhook.settings.model import Settings
 
 
 class Component(msgspec.Struct, frozen=True):
@@ -22,7 +24,7 @@ class Component(msgspec.Struct, frozen=True):
     is_needed: Callable[[Settings], bool]
 
 
-FIDELITY: Final = Component("fidelity", lambda settings: settings.instancetypes.fidelity_check.sample > 0)
+FIDELITY: Final = Component("fidelity", lambda settings: settings.of(InstancetypeSettings).fidelity_check.sample > 0)
 EVENTS: Final = Component("events", lambda settings: settings.events)
 DRIFT: Final = Component("drift", lambda settings: settings.drift_scan.every_minutes > 0)
 # To verify tokens, which on a loopback address nobody needs.

@@ -17,8 +17,9 @@ from webhook.install.components import COMPONENTS
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.paths import object_path
 from webhook.k8s.yaml_documents import plain, read_documents
-from webhook.settings.file import parse
-from webhook.settings.model import LayersSettings, Settings, is_loopback
+from webhook.settings.fields import is_loopback
+from webhook.settings.model import LayersSettings, Settings
+from webhook.settings_file import parse
 
 Overlay = Literal["kubernetes", "openshift"]
 DIGEST_ANNOTATION: Final = f"{names.DOMAIN}/settings-digest"
@@ -211,8 +212,8 @@ def _check(settings: Settings, own: Settings, where: str) -> None:
         if has != needs:
             fix = f"use {needs}, or apply your own overlay with kubectl apply -k"
             raise InputError(f"{key} is {has}, but the manifests have {needs}", where, fix)
-    if own.scheduling.kubevirt_namespace and not settings.scheduling.kubevirt_namespace:
-        fix = f"add kubevirt: {{namespace: {own.scheduling.kubevirt_namespace}}}, or another namespace"
+    if own.kubevirt.namespace and not settings.kubevirt.namespace:
+        fix = f"add kubevirt: {{namespace: {own.kubevirt.namespace}}}, or another namespace"
         raise InputError("kubevirt.namespace is missing; no webhook must match that namespace", where, fix)
 
 

@@ -17,7 +17,9 @@ from webhook.kubevirt.launcher import account
 from webhook.names import Mode, PolicyName
 from webhook.placement.nodes import RESERVED_PREFIXES
 from webhook.policies.common.match_conditions import unset
+from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.settings.model import Settings
 
 SCHEDULER_POLICY: Final = "kubevirt-webhook-scheduler"
@@ -38,12 +40,12 @@ def policies(settings: Settings) -> list[Manifest]:
     Raises:
         InputError: a rule needs a setting that is missing.
     """
-    return [*(_scheduler(settings) if settings.scheduling.schedulers else ()), *_migrations(settings)]
+    return [*(_scheduler(settings) if settings.of(SchedulingSettings).schedulers else ()), *_migrations(settings)]
 
 
 def _scheduler(settings: Settings) -> list[Manifest]:
     """Write the namespace's scheduler into VMIs without one; where a namespace only warns, say so."""
-    scheduling = settings.scheduling
+    scheduling = settings.of(SchedulingSettings)
     declared = ", ".join(f'"{name}"' for name in sorted(scheduling.schedulers))
     # The namespace's own value, else the settings'.
     own = f"namespaceObject.metadata.?annotations[?'{names.SCHEDULER_NAME_ANNOTATION}'].orValue('')"
@@ -164,7 +166,7 @@ _RESERVED: Final = _rule(
 
 
 def _by_settings(settings: Settings) -> list[dict[str, str]]:
-    migration = settings.migration
+    migration = settings.of(MigrationSettings)
     rules = [_RESERVED] if migration.reserved_keys == "deny" else []
     if migration.require_right:
         # The API server asks its own authorizer, as kubectl auth can-i does.

@@ -25,7 +25,8 @@ from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.names import Mode, PolicyName
 from webhook.policies.registry import ENDPOINTS
 from webhook.policy import Endpoint
-from webhook.settings.model import Settings, is_host
+from webhook.settings.fields import is_host
+from webhook.settings.model import Settings
 
 AGAIN: Final = "run the command again to continue"
 

@@ -11,13 +11,14 @@ from webhook.policies.migration.policy import POLICY as MIGRATION
 from webhook.policies.scheduling.policy import POLICY as SCHEDULING
 from webhook.policy import AnyPolicy, Endpoint
 
-# In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
+# In the order in which they are shown.
 POLICIES: Final[tuple[AnyPolicy, ...]] = (
-    INSTANCETYPES,
     SCHEDULING,
+    INSTANCETYPES,
     MIGRATION,
     EVICTION,
 )
+BY_NAME: Final = {policy.name: policy for policy in POLICIES}
 
 
 def endpoints_of(policies: Iterable[AnyPolicy]) -> tuple[Endpoint, ...]:
@@ -25,10 +26,20 @@ def endpoints_of(policies: Iterable[AnyPolicy]) -> tuple[Endpoint, ...]:
 
     First what mutates, then what validates; the API server calls the latter at once, so it is sorted.
     """
-    listed = [endpoint for policy in policies for endpoint in policy.endpoints]
+    listed = [endpoint for policy in _in_order_of_calls(policies) for endpoint in policy.endpoints]
     mutating = (each for each in listed if each.verb == "mutate")
     validating = (each for each in listed if each.verb == "validate")
     return (*mutating, *sorted(validating, key=lambda each: (each.resource, each.policy, each.stage)))
+
+
+def _in_order_of_calls(policies: Iterable[AnyPolicy]) -> Iterable[AnyPolicy]:
+    """The policies, each after those that it follows."""
+    left = list(policies)
+    while left:
+        names = {policy.name for policy in left}
+        first = next(policy for policy in left if not names.intersection(policy.follows))
+        left.remove(first)
+        yield first
 
 
 ENDPOINTS: Final = endpoints_of(POLICIES)

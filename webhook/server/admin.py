@@ -20,7 +20,7 @@ from webhook.server.guard import Limits
 from webhook.server.listener import SHUTDOWN_SECONDS, Listener, serving
 from webhook.server.ops import METRICS_PATH, Rendering, metrics_application
 from webhook.server.part import Contribution, Kernel, Part
-from webhook.settings.model import is_loopback
+from webhook.settings.fields import is_loopback
 
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 # Where the page is; its modules are imported only where it is on.

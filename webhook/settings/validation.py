@@ -15,7 +15,9 @@ from pydantic_core import ErrorDetails
 from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.documents import Document, KeyPath, format_path, mistakes_of
 from webhook.k8s.yaml_documents import parse_documents
-from webhook.settings.model import OWN_ERROR, Settings, undeclared
+from webhook.settings.fields import OWN_ERROR
+from webhook.settings.model import Settings
+from webhook.settings.schedulers import undeclared
 from webhook.text import pluralize
 
 # Each takes a look through the file for its line, and a search for what was meant.
@@ -41,17 +43,17 @@ _MOVED: Final[Mapping[KeyPath, str]] = {
 }
 
 
-def schema() -> dict[str, Any]:
+def schema(model: type[Settings]) -> dict[str, Any]:
     """The JSON Schema of the file, with descriptions and defaults."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_titles(_schema())}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_titles(_schema(model))}
 
 
-def of_file(value: object) -> Settings:
+def of_file(value: object, model: type[Settings]) -> Settings:
     """The settings that a file's mapping has, each under its key in the file; a `ValidationError` where it has none."""
-    return Settings.model_validate(value, by_alias=True, by_name=False)
+    return model.model_validate(value, by_alias=True, by_name=False)
 
 
-def validate(data: bytes, where: str) -> Settings:
+def validate(data: bytes, where: str, model: type[Settings]) -> Settings:
     """The file's content, UTF-8, as settings; messages have the file's name.
 
     Raises:
@@ -71,11 +73,11 @@ def validate(data: bytes, where: str) -> Settings:
     if other := _object_of_kubernetes(document):
         raise InputErrors([other])
     try:
-        return of_file(document.value)
+        return of_file(document.value, model)
     except ValidationError as error:
         listed = error.errors(include_url=False)
-        found = [_mistake(details, document) for details in listed[:MAX_MISTAKES]]
-        found += _undeclared_scheduler(document, listed)
+        found = [_mistake(details, document, model) for details in listed[:MAX_MISTAKES]]
+        found += _undeclared_scheduler(document, listed, model)
         ordered = sorted(found, key=lambda each: each[0])
         mistakes = [mistake for _, mistake in ordered]
         if (more := len(listed) - MAX_MISTAKES) > 0:
@@ -97,9 +99,14 @@ def _object_of_kubernetes(document: Document) -> InputError | None:
     return InputError(f"this is a {kind} of Kubernetes, not settings", document.where(), fix)
 
 
-def _undeclared_scheduler(document: Document, listed: Iterable[ErrorDetails]) -> list[tuple[int, InputError]]:
+def _undeclared_scheduler(
+    document: Document, listed: Iterable[ErrorDetails], model: type[Settings]
+) -> list[tuple[int, InputError]]:
     """An undeclared scheduler, which validation does not look for where a section that it depends on has a mistake."""
     if any((details.get("ctx") or {}).get("code") == "undeclared" for details in listed):
+        return []
+    path = ("scheduling", "schedulerName")
+    if not _node(path, model):
         return []
     value: Any = document.value
     schedulers, scheduling = (
@@ -108,13 +115,12 @@ def _undeclared_scheduler(document: Document, listed: Iterable[ErrorDetails]) ->
     scheduler = scheduling.get("schedulerName") if isinstance(scheduling, dict) else None
     if not isinstance(scheduler, str) or not isinstance(schedulers, dict) or scheduler in schedulers:
         return []
-    path = ("scheduling", "schedulerName")
     error, line = undeclared(scheduler, [name for name in schedulers if isinstance(name, str)]), document.line_of(path)
     context = error.context or {}
     return [(line, InputError(f"{format_path(path)}: {context['what']}", f"{document.file}:{line}", context["fix"]))]
 
 
-def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError]:
+def _mistake(details: ErrorDetails, document: Document, model: type[Settings]) -> tuple[int, InputError]:
     """The line and the sentence of one of pydantic's errors."""
     context = details.get("ctx") or {}
     path: tuple[str | int, ...] = ()
@@ -122,23 +128,25 @@ def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError
         # pydantic uses a defaulted field's Python name, and marks a mapping's key to distinguish it from the value.
         alias = to_camel(part) if details["type"] == OWN_ERROR and isinstance(part, str) else part
         if part != "[key]":
-            path = (*path, alias if alias in _node(path).get("properties", ()) else part)
+            path = (*path, alias if alias in _node(path, model).get("properties", ()) else part)
     if context.get("key"):
         path = (*path, context["key"])
-    clause, fix = _sentence(details, context, path)
+    clause, fix = _sentence(details, context, path, model)
     line = document.line_of(path)
     what = f"{format_path(path)}: {clause}" if path else clause
     return line, InputError(what, f"{document.file}:{line}", fix)
 
 
-def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) -> tuple[str, str]:
-    kind, value, node = details["type"], details["input"], _node(path)
+def _sentence(
+    details: ErrorDetails, context: Mapping[str, Any], path: KeyPath, model: type[Settings]
+) -> tuple[str, str]:
+    kind, value, node = details["type"], details["input"], _node(path, model)
     if kind == OWN_ERROR:
         return context["what"], context["fix"]
     if kind == "extra_forbidden" and path in _MOVED:
         return "these are settings of the admin listener now", _MOVED[path]
     if kind == "extra_forbidden":
-        return "unknown setting", _suggest(path)
+        return "unknown setting", _suggest(path, model)
     if kind == "missing":
         return "required setting is missing", f"use for example {path[-1]}: {node['examples'][0]}"
     if kind == "literal_error":
@@ -183,11 +191,11 @@ def _fold(name: str) -> str:
     return name.replace("_", "").replace("-", "").casefold()
 
 
-def _suggest(path: KeyPath) -> str:
+def _suggest(path: KeyPath, model: type[Settings]) -> str:
     """Settings for an unknown key: with the same name in another spelling or section, or with a similar name."""
     *parent, key = path
-    siblings = list(_node(parent).get("properties", ()))
-    likely: list[KeyPath] = [place for place in _places() if _fold(place[-1]) == _fold(str(key))]
+    siblings = list(_node(parent, model).get("properties", ()))
+    likely: list[KeyPath] = [place for place in _places(model) if _fold(place[-1]) == _fold(str(key))]
     if not likely and (near := _nearest_choice(str(key), siblings)):
         likely = [(*parent, near)]
     if likely:
@@ -195,16 +203,16 @@ def _suggest(path: KeyPath) -> str:
     return f"valid settings are {', '.join(siblings)}"
 
 
-def _places(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _places(model: type[Settings], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The paths of all settings below one."""
-    for name in _node(path).get("properties", ()):
+    for name in _node(path, model).get("properties", ()):
         yield (*path, name)
-        yield from _places((*path, name))
+        yield from _places(model, (*path, name))
 
 
-def _node(path: KeyPath) -> Mapping[str, Any]:
+def _node(path: KeyPath, model: type[Settings]) -> Mapping[str, Any]:
     """The schema of the value at a path; empty if the path is not valid."""
-    node: Mapping[str, Any] = _schema()
+    node: Mapping[str, Any] = _schema(model)
     for part in path:
         if isinstance(part, int):
             node = node.get("items", {})
@@ -212,7 +220,7 @@ def _node(path: KeyPath) -> Mapping[str, Any]:
             others: Iterable[Mapping[str, Any]] = node.get("patternProperties", {}).values()
             node = node.get("properties", {}).get(part, next(iter(others), {}))
         if reference := node.get("$ref"):
-            node = _schema()["$defs"][reference.rpartition("/")[2]]
+            node = _schema(model)["$defs"][reference.rpartition("/")[2]]
     return node
 
 
@@ -223,6 +231,6 @@ def _without_titles(node: Any) -> Any:
 
 
 @cache
-def _schema() -> dict[str, Any]:
+def _schema(model: type[Settings]) -> dict[str, Any]:
     """The schema of the model: made when it is needed, since that takes longer than reading a file of settings."""
-    return Settings.model_json_schema()
+    return model.model_json_schema()

@@ -42,7 +42,7 @@ from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
 from webhook.forecast.requests import Sending
 from webhook.policies import registry
-from webhook.settings.file import load
+from webhook.settings_file import load
 
 VM = """
 apiVersion: kubevirt.io/v1

@@ -17,7 +17,7 @@ from typing import Any, Self
 from cryptography import x509
 
 from webhook.install.registration import RegistrationTarget, configurations
-from webhook.settings.file import parse
+from webhook.settings_file import parse
 
 from . import manifests
 from .access import Access

@@ -30,8 +30,8 @@ from webhook.placement.requirements import Origin, Staying, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import pods, reasons
 from webhook.policies.eviction.pods import blackout, cool_down, too_many
+from webhook.policies.eviction.settings import DAYS, Blackout, Day, EvictionSettings
 from webhook.policies.registry import BY_PATH
-from webhook.settings.model import DAYS, Blackout, Day, EvictionSettings
 
 ALWAYS = (Blackout(begin="00:00", end="24:00"),)
 MODEL = "cpu-model-migration.node.kubevirt.io/Skylake"

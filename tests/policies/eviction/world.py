@@ -17,7 +17,7 @@ from webhook.admission.decision import Decision
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
-from webhook.settings.model import EvictionSettings
+from webhook.policies.eviction.settings import EvictionSettings
 
 POD = "virt-launcher-web01-abcde"
 DESCHEDULER = "sigs.k8s.io/descheduler"

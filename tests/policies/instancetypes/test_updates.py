@@ -27,7 +27,7 @@ from webhook.facts import Facts, Key, ListKey, ObjectKey, SchedulerKey
 from webhook.kubevirt.config import DEFAULTS
 from webhook.policies.common.ownership import LAST_APPLIED
 from webhook.policies.instancetypes import reasons as instancetypes
-from webhook.settings.model import InstancetypeSettings
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 
 INJECTED_ANNOTATIONS = {IT_MARK[2]: sizes.SMALL_MARK, sizes.PREF_MARK[2]: sizes.FEDORA_MARK}
 # Changes that remove a default.

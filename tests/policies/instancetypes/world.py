@@ -16,7 +16,7 @@ from webhook.facts import Facts, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
-from webhook.settings.model import InstancetypeSettings
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 
 IT_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-instancetype")
 PREF_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-preference")

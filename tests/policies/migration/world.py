@@ -18,7 +18,7 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.quota import QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES
 from webhook.policies.migration.explanation import MigrationExplanation, Question, explain
-from webhook.settings.model import MigrationSettings
+from webhook.policies.migration.settings import MigrationSettings
 
 UID = "8b15c68e-e875-446e-8cf5-eb0bdd952f09"
 POLICY = "5dc3b9cf-57fe-4d02-bc6c-b6341e6d6b46"

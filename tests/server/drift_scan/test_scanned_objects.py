@@ -13,16 +13,11 @@ from tests.builders import launcher_pod, vm
 from tests.server.drift_scan.conftest import settings, stored
 from webhook import names
 from webhook.k8s.types.meta import Namespace, ObjectMeta, Unstructured
+from webhook.policies.instancetypes.settings import InstancetypeSettings
+from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import BY_PATH, ENDPOINTS
 from webhook.server.drift_scan import scanned_objects
-from webhook.settings.model import (
-    InstancetypeSettings,
-    MatchExpression,
-    MigrationSettings,
-    NamespaceSelector,
-    Settings,
-    WebhookSettings,
-)
+from webhook.settings.model import MatchExpression, NamespaceSelector, Settings, WebhookSettings
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 VMS = BY_PATH["/mutate/instancetypes/virtualmachines/enforce"]

@@ -22,14 +22,11 @@ from webhook.facts import NamespaceKey
 from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.server.drift_scan import scanned_objects, scanner
 from webhook.server.drift_scan.policy_reports import NAME, Reports
 from webhook.server.drift_scan.scanner import DriftScanner
-from webhook.settings.model import (
-    DriftSettings,
-    InstancetypeSettings,
-    Settings,
-)
+from webhook.settings.model import DriftSettings, Settings
 
 DRIFTED_PODS = ("scheduling", "pods")
 DRIFTED_VMS = ("scheduling", "virtualmachines")

@@ -27,7 +27,7 @@ from webhook.policies.migration.explanation import SCHEMA, UNCHECKED
 from webhook.server.admin import admin_application
 from webhook.server.explanations import explainer
 from webhook.server.explanations.explainer import MAX_QUERY, PATH, Explainer, parse_question
-from webhook.settings.model import is_loopback
+from webhook.settings.fields import is_loopback
 
 ASKED = f"{PATH}?namespace=demo&name=web01&to=zone=a"
 TOKEN = "SECRET-TOKEN"

@@ -20,8 +20,8 @@ from webhook.admission.audit import FidelityRecord
 from webhook.errors import Unavailable
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.resources import STORED_VMIS, STORED_VMS, UNSTRUCTURED
+from webhook.policies.instancetypes.settings import FidelitySettings
 from webhook.server.fidelity_check.check import FidelityCheck
-from webhook.settings.model import FidelitySettings
 
 REVISIONS = UNSTRUCTURED["ControllerRevision"]
 VMS = STORED_VMS.path()

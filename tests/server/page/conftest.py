@@ -26,7 +26,8 @@ from webhook.server.page.listener import PageHandler
 from webhook.server.page.recorder import DecisionRecorder
 from webhook.server.page.renderer import PageRenderer
 from webhook.server.page.views import PageViews
-from webhook.settings.model import Settings, is_loopback
+from webhook.settings.fields import is_loopback
+from webhook.settings.model import Settings
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&\n\x00"
 

@@ -18,6 +18,7 @@ from tests.server.page.conftest import record
 from webhook.admission.audit import AuditedObject, Record
 from webhook.admission.decision import Change, Reason
 from webhook.facts import Key, SchedulerHealth, SchedulerKey
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.server.page import health
 from webhook.server.page import recorder as counts
 from webhook.server.page.health import HealthCondition, HealthHistory, HealthSpan, HealthSubject, health_rows
@@ -196,7 +197,7 @@ def test_one_that_flaps_does_not_fill_the_memory() -> None:
 
 def test_the_declared_schedulers_are_looked_at() -> None:
     settings = builders.settings()
-    name, *others = settings.scheduling.schedulers
+    name, *others = settings.of(SchedulingSettings).schedulers
     known: dict[Key[Any], object] = {SchedulerKey(name): SchedulerHealth("unavailable", "its Lease expired")}
     found = health.schedulers(MemoryCluster({**known, **{SchedulerKey(other): None for other in others}}), settings)
     assert found[HealthSubject("scheduler", name)] == HealthCondition("bad", "unavailable", "its Lease expired")

@@ -34,8 +34,8 @@ from webhook.k8s.documents import Document, join_mistakes, mistakes_of
 from webhook.k8s.yaml_documents import MAX_BYTES
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.policies.meanings import MEANINGS
-from webhook.settings.file import load, parse
 from webhook.settings.model import Settings
+from webhook.settings_file import load, parse
 from webhook.text import pluralize
 
 _RECORD: Final = "Review the objects of PATH and write a test into FILE that expects these decisions."

@@ -56,8 +56,8 @@ from webhook.forecast.requests import Sending
 from webhook.forecast.validation import DryRun, Schemas
 from webhook.k8s.documents import Document, mistakes_of
 from webhook.kubevirt.definitions import DEFINITIONS
-from webhook.settings.file import default_settings
 from webhook.settings.model import Settings
+from webhook.settings_file import default_settings
 
 _MOST_MISTAKES: Final = 100
 # Reviews in flight over a cluster: most wait for the same few objects.

@@ -7,7 +7,7 @@ from typing import Final
 from webhook import names
 from webhook.policies.common.match_conditions import BY_A_USER
 from webhook.policies.eviction.pods import REQUESTED_BY
-from webhook.settings.model import EvictionSettings
+from webhook.policies.eviction.settings import EvictionSettings
 
 _LAUNCHER_NAME: Final = f'request.name.startsWith("{names.LAUNCHER_APP}-")'
 

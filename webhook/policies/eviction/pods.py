@@ -46,7 +46,7 @@ from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import details, no_node
 from webhook.policies.common.required_facts import is_kubevirts, read, read_configuration
 from webhook.policies.eviction import reasons
-from webhook.settings.model import WEEK, Blackout, EvictionSettings
+from webhook.policies.eviction.settings import WEEK, Blackout, EvictionSettings
 
 # What the descheduler writes into the Evictions that it sends.
 REQUESTED_BY: Final = "requested-by"

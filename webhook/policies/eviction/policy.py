@@ -10,8 +10,8 @@ from webhook.names import EVICTION
 from webhook.policies.eviction import match_conditions
 from webhook.policies.eviction.pods import evaluate_eviction
 from webhook.policies.eviction.reasons import REASONS, SHARED_REASONS
+from webhook.policies.eviction.settings import EvictionSettings
 from webhook.policy import Policy, Subresource, both_stages
-from webhook.settings.model import EvictionSettings
 
 POLICY: Final = Policy(
     name=EVICTION,

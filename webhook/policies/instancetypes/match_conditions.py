@@ -6,7 +6,7 @@ from typing import Final
 
 from webhook import names
 from webhook.policies.common.match_conditions import NOT_DELETED
-from webhook.settings.model import InstancetypeSettings
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 
 _OF_A_VM: Final = (
     "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner, "

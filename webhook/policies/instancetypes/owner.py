@@ -29,7 +29,7 @@ from webhook.kubevirt.types.core import MATCHER
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.instancetypes import reasons
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
-from webhook.settings.model import InstancetypeSettings
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.text import shorten
 
 # The annotations that record an applied default, by the matcher's field.

@@ -9,10 +9,10 @@ from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.names import INSTANCETYPES
 from webhook.policies.instancetypes import match_conditions
 from webhook.policies.instancetypes.reasons import REASONS, SHARED_REASONS
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.instancetypes.virtualmachineinstances import fill_vmi
 from webhook.policies.instancetypes.virtualmachines import apply_defaults, validate_vm
 from webhook.policy import Policy, both_stages
-from webhook.settings.model import InstancetypeSettings
 
 _VMS: Final = UNSTRUCTURED_VMS.decoded_as(UnstructuredVm)
 

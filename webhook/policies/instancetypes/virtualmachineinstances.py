@@ -30,7 +30,7 @@ from webhook.kubevirt.vm.standalone_vmi import Filled
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
-from webhook.settings.model import InstancetypeSettings
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 
 _ANNOTATIONS: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": names.PREFERENCE_ANNOTATION}
 

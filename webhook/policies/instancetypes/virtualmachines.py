@@ -32,8 +32,8 @@ from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError, named_references
 from webhook.policies.instancetypes.owner import Default, Findings
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.instancetypes.updates import evaluate_update
-from webhook.settings.model import InstancetypeSettings
 
 
 async def apply_defaults(

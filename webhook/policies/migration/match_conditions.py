@@ -7,7 +7,7 @@ from typing import Any, Final
 from webhook import names
 from webhook.placement.machines import JOB_NAME, JOB_UID
 from webhook.policies.common.match_conditions import BY_A_USER, LAUNCHERS, made_by_kubevirt, unset
-from webhook.settings.model import MigrationSettings
+from webhook.policies.migration.settings import MigrationSettings
 
 _ADDS: Final = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
 _MIGRATION_NAME: Final = f'object.metadata.annotations["{JOB_NAME}"]'

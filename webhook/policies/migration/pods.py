@@ -26,7 +26,7 @@ from webhook.placement.target_pods import is_sticky_label
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import is_kubevirts, read
 from webhook.policies.migration import reasons
-from webhook.settings.model import MigrationSettings
+from webhook.policies.migration.settings import MigrationSettings
 
 _TERMS: Final = (
     *("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),

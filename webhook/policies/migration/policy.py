@@ -11,9 +11,9 @@ from webhook.placement.machines import MIGRATIONS
 from webhook.policies.migration import match_conditions
 from webhook.policies.migration.pods import constrain_pod
 from webhook.policies.migration.reasons import REASONS, SHARED_REASONS
+from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.migration.virtualmachineinstancemigrations import validate_migration, warn_of_migration
 from webhook.policy import Policy, both_stages
-from webhook.settings.model import MigrationSettings
 
 POLICY: Final = Policy(
     name=MIGRATION,

@@ -21,7 +21,7 @@ from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Lacking, Target, availability, cpu_problem, details, no_node
 from webhook.policies.common.required_facts import is_kubevirts, read
 from webhook.policies.migration import reasons
-from webhook.settings.model import MigrationSettings
+from webhook.policies.migration.settings import MigrationSettings
 
 # The virtual permission to choose a VM's node: RBAC needs no resource behind a name.
 PIN_VERB: Final = "use"

@@ -6,7 +6,7 @@ from typing import Final
 
 from webhook import names
 from webhook.policies.common.match_conditions import NOT_DELETED, made_by_kubevirt, unset
-from webhook.settings.model import SchedulingSettings
+from webhook.policies.scheduling.settings import SchedulingSettings
 
 _INJECTED_ANNOTATION: Final = f'"{names.INJECTED_SCHEDULER_ANNOTATION}"'
 _SPREAD_ANNOTATION: Final = f'"{names.INJECTED_SPREAD_ANNOTATION}"'

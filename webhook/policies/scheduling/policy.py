@@ -8,14 +8,14 @@ from webhook.k8s.resources import PODS
 from webhook.k8s.types.core import SchedulingPod
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS, VMIS
 from webhook.kubevirt.types.views import VirtualMachine
-from webhook.names import SCHEDULING
+from webhook.names import INSTANCETYPES, SCHEDULING
 from webhook.policies.common.match_conditions import LAUNCHERS
 from webhook.policies.scheduling import match_conditions
 from webhook.policies.scheduling.reasons import REASONS, SHARED_REASONS
 from webhook.policies.scheduling.scheduler_name import schedule_pod, schedule_vm, schedule_vmi
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.policies.scheduling.spread import spread_pod, spread_vm, spread_vmi
 from webhook.policy import Policy, both_stages, combine
-from webhook.settings.model import SchedulingSettings
 
 
 def _looks_at_vms(settings: SchedulingSettings) -> bool:
@@ -31,6 +31,8 @@ POLICY: Final = Policy(
     settings=SchedulingSettings,
     reasons=REASONS,
     shared_reasons=SHARED_REASONS,
+    # An instancetype may set a scheduler.
+    follows=(INSTANCETYPES,),
     endpoints=(
         *both_stages(
             "mutate",

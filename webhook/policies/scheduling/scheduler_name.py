@@ -35,7 +35,7 @@ from webhook.kubevirt.types.views import InstancetypeSpec, MatcherView, VirtualM
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import is_kubevirts
 from webhook.policies.scheduling import reasons
-from webhook.settings.model import SchedulingSettings
+from webhook.policies.scheduling.settings import SchedulingSettings
 
 _INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION)
 _SCHEDULER: Final = ("spec", "schedulerName")

@@ -37,7 +37,7 @@ from webhook.placement.target_pods import own_requirements
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import is_kubevirts
 from webhook.policies.scheduling import reasons
-from webhook.settings.model import SchedulingSettings
+from webhook.policies.scheduling.settings import SchedulingSettings
 
 _TOPOLOGY_KEYS: Final = {"hostname": (HOSTNAME,), "zone": (ZONE,), "both": (ZONE, HOSTNAME)}
 # What the pods of all VMs require of nodes.

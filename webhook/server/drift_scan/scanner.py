@@ -194,7 +194,7 @@ class DriftScanner:
         """KubeVirt's controller, for the real creator of a launcher pod is not recorded."""
         install = self.cluster.peek(KubeVirtKey())
         here = install.namespaces if isinstance(install, KubeVirtInstall) else ()
-        place = self.settings().scheduling.kubevirt_namespace or min(here, default="")
+        place = self.settings().kubevirt.namespace or min(here, default="")
         return controller_account(place) if place else ""
 
     def _record(self, finding: DriftedObject, recorded: set[tuple[str, str]]) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from webhook.install import components
 from webhook.server.part import Contribution, Kernel, Part
-from webhook.settings.model import is_loopback
+from webhook.settings.fields import is_loopback
 
 
 def _is_on(kernel: Kernel) -> bool:

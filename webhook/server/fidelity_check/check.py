@@ -26,7 +26,7 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import STARTED_VMS, STORED_VMIS, STORED_VMS, UNSTRUCTURED
 from webhook.kubevirt.vm import fidelity
 from webhook.kubevirt.vm.fidelity import Incomparable
-from webhook.settings.model import FidelitySettings
+from webhook.policies.instancetypes.settings import FidelitySettings
 
 RESULTS: Final = ("same", "different", "skipped")
 

@@ -11,6 +11,7 @@ from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, KubeVirtKey
 from webhook.install import components
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
+from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.server.ops import StateMetric
 from webhook.server.part import Contribution, Kernel, Part, has_api_server
 from webhook.server.tasks import keep_until
@@ -38,7 +39,10 @@ async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
     async with AsyncExitStack() as ends:
         api = await kernel.api_server.connect(ends)
         check = FidelityCheck(
-            api, lambda: _configuration(kernel.cluster), lambda: settings().instancetypes.fidelity_check, kernel.audit
+            api,
+            lambda: _configuration(kernel.cluster),
+            lambda: settings().of(InstancetypeSettings).fidelity_check,
+            kernel.audit,
         )
         keep_until(ends, check.run, "FidelityCheck: internal error; retrying")
         yield Contribution(

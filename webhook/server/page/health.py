@@ -111,7 +111,7 @@ def schedulers(cluster: Cluster, settings: Settings) -> dict[HealthSubject, Heal
     """How the declared schedulers are."""
     states: dict[str, HealthState] = {"available": "good", "unavailable": "bad", "unknown": "unknown"}
     conditions = {}
-    for name in settings.scheduling.schedulers:
+    for name in settings.watched_schedulers:
         health = cluster.peek(SchedulerKey(name))
         if not isinstance(health, SchedulerHealth):
             health = SchedulerHealth("unknown", "it has not been looked at yet")

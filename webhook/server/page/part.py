@@ -13,7 +13,7 @@ from webhook.install import components
 from webhook.server.admin import PAGE_PATH
 from webhook.server.part import Contribution, Kernel, Part
 from webhook.server.tasks import keep_until
-from webhook.settings.model import is_loopback
+from webhook.settings.fields import is_loopback
 
 if TYPE_CHECKING:
     from webhook.server.page.health import HealthCondition, HealthSubject

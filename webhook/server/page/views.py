@@ -21,7 +21,7 @@ from webhook.facts import Facts, Key, NamespaceKey, NotInMemory, from_memory
 from webhook.names import PolicyName
 from webhook.policies.meanings import MEANINGS
 from webhook.policies.migration.explanation import FactPermissions, NotThere, Question, few, matrix
-from webhook.policies.registry import POLICIES
+from webhook.policies.registry import ENDPOINTS
 from webhook.review.driver import drive
 from webhook.review.scope import of_namespace
 from webhook.server.admin import PAGE_PATH
@@ -105,7 +105,7 @@ def pager(query: PageQuery, path: str, first: int, shown: int, total: int) -> di
 
 
 # In the order in which a VM meets them.
-_NAMES: Final = tuple(policy.name for policy in POLICIES)
+_NAMES: Final = tuple(dict.fromkeys(endpoint.policy for endpoint in ENDPOINTS))
 # Looking at so many namespaces' labels takes a fraction of a millisecond.
 SLICE: Final = 500
 UNKNOWN: Final = "unknown"

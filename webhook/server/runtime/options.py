@@ -12,8 +12,9 @@ from webhook.cluster.selection import require_single_source
 from webhook.errors import InputError, quote
 from webhook.install.registration import check_url, configurations
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.settings.file import SettingsFile, default_settings
-from webhook.settings.model import Settings, TlsMode, is_address, is_loopback
+from webhook.settings.fields import is_address, is_loopback
+from webhook.settings.model import Settings, TlsMode
+from webhook.settings_file import SettingsFile, default_settings
 
 
 @dataclass(frozen=True)

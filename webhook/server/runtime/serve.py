@@ -41,7 +41,8 @@ from webhook.server.runtime.state_metrics import metrics_state
 from webhook.server.runtime.stop import Stop
 from webhook.server.tasks import keep_until
 from webhook.server.tracing import TRACING
-from webhook.settings.model import STDOUT, AuditSettings, Settings
+from webhook.settings.fields import STDOUT
+from webhook.settings.model import AuditSettings, Settings
 
 # They start in this order, and end in the reverse one.
 PARTS: Final[tuple[Part, ...]] = (

@@ -26,7 +26,7 @@ def metrics_state(
     """What the metrics say of a server's parts at the time of a scrape."""
 
     def available() -> dict[str, float]:
-        states = {name: cluster.peek(SchedulerKey(name)) for name in settings.current().scheduling.schedulers}
+        states = {name: cluster.peek(SchedulerKey(name)) for name in settings.current().watched_schedulers}
         return {name: float(isinstance(it, SchedulerHealth) and it.state == "available") for name, it in states.items()}
 
     def release() -> Mapping[tuple[str, ...], float]:

@@ -15,9 +15,12 @@ from typing import Any, Final
 
 from certs import files
 from webhook.errors import InputError, InputErrors
-from webhook.settings.model import Settings
+from webhook.policies.registry import POLICIES
+from webhook.settings.model import Settings, with_policies
 from webhook.settings.validation import validate
 
+# The settings of all policies.
+MODEL: Final = with_policies({policy.name: policy.settings for policy in POLICIES})
 # The size limit of a ConfigMap.
 MAX_BYTES: Final = 1024 * 1024
 POLL_SECONDS: Final = 2.0
@@ -46,7 +49,7 @@ def parse(data: bytes, where: str) -> Settings:
     Raises:
         InputErrors: all errors in the content.
     """
-    return validate(data, where).completed(hashlib.sha256(data).hexdigest())
+    return validate(data, where, MODEL).completed(hashlib.sha256(data).hexdigest())
 
 
 def default_settings() -> Settings:
@@ -56,7 +59,7 @@ def default_settings() -> Settings:
 
 def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """All settings of a file with defaults, as plain JSON; `InputErrors`: its mistakes, or that it cannot be read."""
-    settings = validate(b"{}" if path is None else read_bytes(path), os.fspath(path or ""))
+    settings = validate(b"{}" if path is None else read_bytes(path), os.fspath(path or ""), MODEL)
     return settings.model_dump(mode="json", by_alias=True)
 
 
