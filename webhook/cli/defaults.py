@@ -73,7 +73,7 @@ async def open_with_settings(
     ``release`` of KubeVirt replaces the one that the settings name for a running cluster, if it is given.
     """
     if source.cluster_from:
-        async with open_cluster(*source) as cluster:
+        async with source.open() as cluster:
             yield cluster, await settings_beside(cluster, config_file, source)
         return
     if config_file:

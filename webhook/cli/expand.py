@@ -26,7 +26,6 @@ from webhook.cli.schemas import fetch_definitions, find_schemas
 from webhook.cli.write import dump
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import SECONDS, read_once
-from webhook.cluster.selection import open_cluster
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import ListKey
@@ -243,7 +242,7 @@ class _Request(NamedTuple):
 async def _expand(request: _Request) -> _Expansion:
     """What KubeVirt would make of each machine."""
     source = request.source
-    async with open_cluster(*source) if any(source) else nullcontext() as cluster:
+    async with source.open() if any(source) else nullcontext() as cluster:
         if isinstance(cluster, FilesCluster):
             inputs.say_skipped(cluster.skipped)
         result, release = _Expansion(), request.release

@@ -24,7 +24,7 @@ from webhook.cli.options import Source, VmName, output_option, source_option, vm
 from webhook.cluster.directory import FileObject, describe_wrong_type
 from webhook.cluster.files import FilesCluster, read_index
 from webhook.cluster.reader import OnceCluster, Reader, kubernetes_version
-from webhook.cluster.selection import open_cluster, require_single_source
+from webhook.cluster.selection import require_single_source
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Facts, ObjectKey, Unreadable
@@ -194,7 +194,7 @@ def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, s
         return answer, bool(answer.running_on) or (isinstance(vmi, Vmi) and vmi.waits_for_source)
 
     async def explained() -> tuple[MigrationExplanation, bool]:
-        async with open_cluster(*source) as cluster:
+        async with source.open() as cluster:
             return await answer_of(explainer, "explain migration", cluster)
 
     answer, can_migrate = asyncio.run(explained())

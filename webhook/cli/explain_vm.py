@@ -19,7 +19,7 @@ from webhook.cli.explain import SECONDS, UNREADABLE, answer_of
 from webhook.cli.inputs import say_skipped
 from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
+from webhook.cluster.selection import NoAnswerError, require_single_source
 from webhook.facts import Unreadable
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.placement.requirements import Origin
@@ -60,7 +60,7 @@ def spread(vm_name: VmName, config_file: Path | None, source: Source, output: st
     vm_name = namespaces.complete(vm_name, source)
 
     async def explained() -> tuple[SpreadAnswer, str]:
-        async with open_cluster(*source) as cluster:
+        async with source.open() as cluster:
             applied = await defaults.settings_beside(cluster, config_file, source)
             explainer = partial(explain_spread, *vm_name, applied.settings)
             return await answer_of(explainer, "explain spread", cluster), applied.origin
@@ -106,7 +106,7 @@ def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -
     async def explained() -> tuple[VmExplanation, str]:
         async with (
             defaults.open_with_settings(source, config_file) as (cluster, applied),
-            nullcontext(cluster) if source.cluster_from else open_cluster(*source) as other,
+            nullcontext(cluster) if source.cluster_from else source.open() as other,
         ):
             if isinstance(cluster, FilesCluster):
                 say_skipped(cluster.skipped)

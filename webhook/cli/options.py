@@ -6,10 +6,15 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
+
+from webhook.cluster.selection import open_cluster
+from webhook.cluster.source import Cluster
+from webhook.settings_file import default_settings
 
 if TYPE_CHECKING:
     from webhook.k8s.client.identity import Kubeconfig
@@ -174,6 +179,10 @@ class Source(NamedTuple):
 
     cluster_from: Path | None
     kubeconfig: Kubeconfig | None
+
+    def open(self) -> AbstractAsyncContextManager[Cluster]:
+        """The source for a few reads; raises as `open_cluster`. Files are read by the settings without a file."""
+        return open_cluster(*self, default_settings() if self.cluster_from else None)
 
 
 def source_option(default: str = "as kubectl") -> _Decorator:

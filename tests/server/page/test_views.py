@@ -20,7 +20,7 @@ from tests.server.page.conftest import HOSTILE, labeled, record
 from tests.waiting import other_turns
 from webhook.errors import InputError
 from webhook.facts import Key, KubeVirtKey, NamespaceKey
-from webhook.policies.registry import POLICIES
+from webhook.policies.registry import ENDPOINTS
 from webhook.server.explanations.explainer import MAX_QUERY
 from webhook.server.page.recorder import OTHERS, DayCounts
 from webhook.server.page.renderer import MAX_VALUE, PageRenderer, asset
@@ -28,7 +28,7 @@ from webhook.server.page.renderer import SLICE as PIECES
 from webhook.server.page.views import SLICE, PageQuery, namespace_table, pager
 
 # The place of a policy's cell.
-SCHEDULING = [policy.name for policy in POLICIES].index("scheduling")
+SCHEDULING = list(dict.fromkeys(endpoint.policy for endpoint in ENDPOINTS)).index("scheduling")
 KNOWN = ("namespace", "to", "first", "policy")
 
 
