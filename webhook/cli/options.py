@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
-from webhook.cluster.selection import open_cluster
-from webhook.cluster.source import Cluster
-from webhook.settings_file import default_settings
-
 if TYPE_CHECKING:
+    from webhook.cluster.source import Cluster
     from webhook.k8s.client.identity import Kubeconfig
 
 _Decorator: TypeAlias = Callable[[Any], Any]
@@ -182,6 +179,10 @@ class Source(NamedTuple):
 
     def open(self) -> AbstractAsyncContextManager[Cluster]:
         """The source for a few reads; raises as `open_cluster`. Files are read by the settings without a file."""
+        # Here, since every command imports this module: `--help` loads nothing that is slow, forecasts no policies.
+        from webhook.cluster.selection import open_cluster
+        from webhook.settings_file import default_settings
+
         return open_cluster(*self, default_settings() if self.cluster_from else None)
 
 
