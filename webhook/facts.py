@@ -80,7 +80,7 @@ class KubeVirtKey(Key[KubeVirtInstall], frozen=True):
 
 
 class NodesKey(Key[NodeIndex], frozen=True):
-    """All nodes, from the informer, as it last knew them.
+    """All nodes, from the informer; `Unavailable` while it is not up to date, since no other way would end in time.
 
     The index is the informer's own and goes on changing. So nothing that was taken from it may be held across an
     await: whoever decides by it reads everything else first, and then looks at it.

@@ -16,8 +16,11 @@ from tests.builders import settings
 from tests.cluster.fake_apiserver import ApiServers, FakeApiServer, broken, why
 from tests.cluster.live_case import LEASE, OFF, PODS, LiveCase, declared, live, ready
 from tests.golden_files import Golden
-from tests.waiting import until
+from tests.policies.migration import world as migrations
+from tests.waiting import PATIENCE, until
 from webhook import facts, names
+from webhook.admission.decision import Decision
+from webhook.admission.reasons import common
 from webhook.cluster.live import ABSENT_NAMESPACES, VERIFY_EVERY_SECONDS
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ
@@ -30,6 +33,9 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS
 from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS
+from webhook.policies.registry import BY_PATH
+from webhook.review.driver import drive
+from webhook.settings.model import MigrationSettings
 
 VMI = facts.VmiKey("demo", "web01", "uid-1")
 VMI_PATH = VMIS.path("demo", "web01")
@@ -649,3 +655,73 @@ class TestFrozenWatches:
             return not watching.cluster.waiting_for()
 
         await until(is_ready_later)
+
+
+async def decided_by(case: LiveCase, obj: Any) -> Decision:
+    """What becomes of a migration to chosen nodes."""
+    endpoint = BY_PATH["/validate/migration/virtualmachineinstancemigrations/enforce"]
+    request = endpoint.codec.decode(msgspec.json.encode(migrations.asking(obj))).request
+    known = facts.Facts(peek=case.peek)
+    policy = endpoint.handler(request.object, request, known, MigrationSettings())
+    decision: Decision = await drive(policy, case.cluster, known, asyncio.get_running_loop().time() + PATIENCE, "")
+    return decision
+
+
+@pytest.mark.repeats
+class TestSilentStores:
+    async def test_nodes_of_long_ago_deny_no_migration(self, apiservers: ApiServers, golden: Golden) -> None:
+        """docs/reliability.md: what decides was known to be up to date in the last 150 s."""
+
+        def prepare(server: FakeApiServer) -> None:
+            for node in migrations.NODES:
+                server.put(NODES, node["metadata"]["name"], **node)
+            server.put(VMIS, "web01", "demo", **migrations.vmi())
+
+        to_c = migrations.migration({"zone": "c"})
+        async with ready(apiservers, prepare=prepare, watches=3) as case:
+            assert (await decided_by(case, to_c)).code == common.NO_ELIGIBLE_NODE
+            # The peer is alive and silent: that a node has come into the zone is not heard.
+            moved = migrations.node("node-a2", "c")
+            case.server.held(NODES)["", "node-a2"]["metadata"]["labels"]["zone"] = "c"
+            case.clock.time += CURRENT_SECONDS - 0.1
+            assert (await decided_by(case, to_c)).code == common.NO_ELIGIBLE_NODE
+            case.clock.time += 0.1
+            decision = await decided_by(case, to_c)
+            assert decision.denial and (decision.code, decision.denial.code) == (common.LOOKUP_FAILED, 503)
+            golden(decision.denial.message)
+            case.server.put(NODES, "node-a2", **moved)
+            case.server.bookmark()
+            await until(lambda: not isinstance(case.peek(facts.NodesKey()), Unavailable))
+            assert (await decided_by(case, to_c)).code == common.ELIGIBLE
+
+    @pytest.mark.parametrize("kind", [kind for kind in facts.Key.__subclasses__() if kind.__module__ == facts.__name__])
+    async def test_say_nothing_of_any_fact(self, apiservers: ApiServers, kind: type[facts.Key[Any]]) -> None:
+        """For each kind of fact: what a store had to say of it, it says no more once it is too old."""
+
+        def prepare(server: FakeApiServer) -> None:
+            enforcing(server)
+            server.put(NODES, "n1")
+            server.put(KUBEVIRTS, "kubevirt", "kubevirt", status={"phase": "Deployed"})
+            server.put(INSTANCETYPES, "small", "demo")
+
+        watched: dict[type[facts.Key[Any]], facts.Key[Any]] = {
+            facts.NamespaceKey: DEMO,
+            facts.KubeVirtKey: KUBEVIRT,
+            facts.NodesKey: facts.NodesKey(),
+            facts.SchedulerKey: facts.SchedulerKey("kubevirt"),
+            facts.ObjectKey: TYPE,
+            facts.ListKey: facts.ListKey(INSTANCETYPES, "demo"),
+        }
+        async with ready(apiservers, declared(kubevirt=PODS), prepare=prepare, watches=4) as case:
+            if kind not in watched:
+                # A VMI's choice cannot change; permissions and tokens are asked for each time.
+                assert kind in (facts.VmiKey, facts.AccessKey, facts.TokenKey)
+                return
+            key = watched[kind]
+            await case.read(key)
+            await until(lambda: case.peek(key) is not NOT_READ)
+            assert not isinstance(case.peek(key), Unavailable)
+            case.clock.time += CURRENT_SECONDS
+            told = case.peek(key)
+            silent = told is NOT_READ or isinstance(told, Unavailable)
+            assert silent or (kind is facts.SchedulerKey and told.state == "unknown")

@@ -16,7 +16,7 @@ from typing import Any
 from webhook.policies.migration.settings import MigrationSettings
 
 from .history import Call, Fault, History, Json, ObjectId, Request, Webhook
-from .model import SLACK_SECONDS, Model, TooManyStatesError, Verdict
+from .model import RECOVERY_SECONDS, SLACK_SECONDS, Model, TooManyStatesError, Verdict
 
 DOMAIN = "kubevirt-webhook.github.io"
 INSTANCETYPES = f"{DOMAIN}/instancetypes"
@@ -26,8 +26,6 @@ INJECTED = {
     "instancetype": f"{DOMAIN}/injected-instancetype",
     "preference": f"{DOMAIN}/injected-preference",
 }
-# After a fault, what it broke is broken for so long: connections are opened again, informers wait before they try.
-RECOVERY_SECONDS = 40.0
 # What the API server itself knows of a namespace's labels, it knows after so long.
 APISERVER_SECONDS = 30.0
 # After a replica has lost all that it reads, besides the age that a store may have: probes, and their timeouts.

@@ -60,6 +60,8 @@ HARMLESS = frozenset({"clock off"})
 OF_MEMORY = frozenset({"failing allocations"})
 # The clocks of this machine's processes are one, but a store's age is counted from when an answer came.
 SLACK_SECONDS = 10.0
+# After a fault, what it broke is broken for so long: connections are opened again, informers wait before they try.
+RECOVERY_SECONDS = 40.0
 # Two polls of the file, 2 s apart, a thread that reads it, and a replica that was stopped meanwhile.
 SETTINGS_SECONDS = 30.0
 # Kinds that informers keep; of others each review reads what it decides by.
@@ -285,10 +287,10 @@ class Model:
             if all(seen is not each and seen != each for each in found):
                 found.append(seen)
                 yield value
-        # A GET that was sent again and again, and a store that was put aside: a fault's traces.
-        if not isinstance(key, keys.SchedulerKey) and self.disturbed(
-            request.received - SLACK_SECONDS, request.completed
-        ):
+        # A GET that was sent again and again, and a store that was put aside: a fault's traces. Nodes have to be listed
+        # again, since no GET stands in for their store.
+        since = RECOVERY_SECONDS if isinstance(key, keys.NodesKey) else SLACK_SECONDS
+        if not isinstance(key, keys.SchedulerKey) and self.disturbed(request.received - since, request.completed):
             yield NOT_TO_BE_HAD
 
     def _values(self, key: Key[Any], settings: Settings, begin: float, end: float) -> Iterator[object]:

@@ -116,13 +116,14 @@ def _namespaces_by_store() -> None:
     from msgspec.structs import replace
 
     from webhook.cluster.live import LiveCluster
+    from webhook.facts import NamespaceKey
 
-    peek: Any = LiveCluster._peek_namespace
+    stored: Any = LiveCluster._stored
 
     def mutated(self: LiveCluster, key: Any) -> object:
-        return peek(self, replace(key, fresh=False))
+        return stored(self, replace(key, fresh=False) if isinstance(key, NamespaceKey) else key)
 
-    _put(LiveCluster, _peek_namespace=mutated)
+    _put(LiveCluster, _stored=mutated)
 
 
 def _settings_frozen() -> None:

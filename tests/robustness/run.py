@@ -13,11 +13,12 @@ from pathlib import Path
 from tests.e2e.support.kube import eventually
 from tests.e2e.support.workloads import VMS, vm
 
-from .checker import EXPLAINED, RECOVERY_SECONDS, Report, check, gaps
+from .checker import EXPLAINED, Report, check, gaps
 from .cluster import Cluster
 from .faults import KINDS, Faults
 from .history import History, Run
 from .minimize import minimize
+from .model import RECOVERY_SECONDS
 from .mutations import MUTATIONS
 from .record import audit_events, moments, requests_of
 from .traffic import FIRST_SETTINGS, TENANTS, Shape, Traffic, prepare

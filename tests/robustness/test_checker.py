@@ -19,7 +19,7 @@ from tests.e2e.support.workloads import instancetype, preference, vm
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.settings_file import default_settings
 
-from . import checker
+from . import checker, model
 from .checker import check
 from .history import (
     Call,
@@ -266,6 +266,19 @@ def test_not_knowing_takes_a_fault() -> None:
     assert rules_of(replace(found, faults=[broken])) == set()
 
 
+def test_nodes_are_not_known_until_they_have_been_listed_again() -> None:
+    """No GET stands in for their store."""
+    call = Call(MIGRATIONS, "validating", "enforce", "denied", "lookup-failed")
+    request = create(named(migration("web", EAST)), call, code=503, resource="virtualmachineinstancemigrations")
+    vmi = named(guest("web"))
+    vmi["status"] = {"phase": "Running", "nodeName": "node-east"}
+    changes = [change(node("node-east", EAST), LONG_AGO), change(vmi, LONG_AGO)]
+    found = history(namespace(LONG_AGO, "migration"), *changes, requests=[request])
+    for ended, rules in ((model.RECOVERY_SECONDS - 1, set()), (model.RECOVERY_SECONDS + 1, {"unexplained"})):
+        fault = Fault("failing pages", NOW - 300, NOW - ended)
+        assert rules_of(replace(found, faults=[fault])) == rules
+
+
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +293,7 @@ def test_a_failed_call_has_a_cause() -> None:
     request = create(named(vm("web")), Call(VM_SCHEDULER, failed_open=True))
     found = history(namespace(LONG_AGO, "scheduling"), requests=[request])
     assert rules_of(found) == {"uncaused"}
-    ended = Fault("killed replica", NOW - 60, NOW - checker.RECOVERY_SECONDS / 2)
+    ended = Fault("killed replica", NOW - 60, NOW - model.RECOVERY_SECONDS / 2)
     assert rules_of(replace(found, faults=[ended])) == set()
 
 

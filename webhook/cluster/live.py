@@ -5,8 +5,8 @@ object, an instancetype) comes from its store while this is `webhook.k8s.client.
 the watch has proved the store up to date in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and etcd, when it
 was last asked, had reached the store's resourceVersion; each store is verified once in `VERIFY_EVERY_SECONDS`. Beyond
 that a GET decides, which all reviews share that ask meanwhile or in the next second.
-Nodes are for hints: they come from their store however old it is. Pods that wait for a scheduler say nothing of its
-health once their store is too old.
+Nodes are then `Unavailable`: no other way to read so many would end in time. Pods that wait for a scheduler say nothing
+of its health once their store is too old. `LiveCluster.peek` is where a store's content becomes a fact, or does not.
 
 A replica is ready while namespaces can be read in one of these two ways; once the store is too old, that is what a GET
 of a namespace says, which `LiveCluster` sends itself each `PROBE_SECONDS`.
@@ -40,7 +40,7 @@ from webhook.errors import Unavailable, quote
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.api import Forbidden, Transport, decode, describe_timeout, fetch_body
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.freshness import Fresh, Freshness, Stale, Unknown
+from webhook.k8s.client.freshness import Fresh, Stale, Unknown
 from webhook.k8s.client.list_pages import fetch_list
 from webhook.k8s.client.reflector import SILENCE_SECONDS, ObjectName, Reflector
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
@@ -477,7 +477,10 @@ class LiveCluster(Cluster):
                 logger.info("%s: up to date again; reviews are decided by the watch", name)
         elif name not in self._outdated:
             self._outdated.add(name)
-            logger.warning("%s: the watch is too old; each review reads from the API server what it decides by", name)
+            instead = "each review reads from the API server what it decides by"
+            if informer is self._nodes:
+                instead = "what depends on nodes is not evaluated"
+            logger.warning("%s: the watch is too old; %s", name, instead)
 
     def _start_over(self, source: Reflector[Any], why: str) -> None:
         """Etcd has been restored from an older copy: nothing that is remembered may be of its present."""
@@ -507,14 +510,19 @@ class LiveCluster(Cluster):
 
     def _informer(self, key: Key[Any]) -> Reflector[Any] | None:
         """The informer that answers a key; None for what is cached because it cannot change."""
-        if isinstance(key, NamespaceKey):
-            return self._namespaces
-        if isinstance(key, KubeVirtKey):
-            return self._kubevirts
         if isinstance(key, SchedulerKey):
             return self._pods_of(key.name)
         if isinstance(key, ObjectKey | ListKey):
             return self._instancetypes.informers.get(key.resource.path())
+        return self._own_informer(key)
+
+    def _own_informer(self, key: Key[Any]) -> Reflector[Any] | None:
+        """The one of `_informers` that answers a key; None where another one does, or none."""
+        # What nearly every review reads comes first.
+        if isinstance(key, KubeVirtKey):
+            return self._kubevirts
+        if isinstance(key, NamespaceKey):
+            return self._namespaces
         return self._nodes if isinstance(key, facts.NodesKey) else None
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
@@ -527,39 +535,43 @@ class LiveCluster(Cluster):
         return tuple(self._namespaces)
 
     def peek(self, key: Key[Any]) -> object:
-        """The answer if it can be given at once from memory, else `webhook.facts.NOT_READ`. Never waits."""
-        # What nearly every review reads comes first.
-        if isinstance(key, KubeVirtKey):
-            store = self._kubevirts.freshness(self._clock.now())
-            if isinstance(store, Stale):
-                return NOT_READ
-            return _not_listed(store, KUBEVIRTS) or self._installs.read(self._kubevirts)
-        if isinstance(key, NamespaceKey):
-            return self._peek_namespace(key)
+        """The answer if it can be given at once from memory, else `webhook.facts.NOT_READ`. Never waits.
+
+        What an informer of this class keeps becomes a fact here alone, and only while it is `Fresh`.
+        `InstancetypeCache.peek` and `SchedulerMonitor.health` hold those of instancetypes and waiting pods to the same.
+        """
+        if (informer := self._own_informer(key)) is not None:
+            store = informer.freshness(self._clock.now())
+            return self._stored(key) if isinstance(store, Fresh) else self._instead(key, store)
         if isinstance(key, SchedulerKey):
             monitor = self._monitors.get(key.name)
             return monitor.health(key.namespace) if monitor else None
         if isinstance(key, facts.VmiKey):
             vmi = self._vmis.get(key)
             return NOT_READ if vmi is None else vmi
-        if isinstance(key, facts.NodesKey):
-            # However old they are: no other way to read so many would end in time.
-            return _not_listed(self._nodes.freshness(self._clock.now()), NODES) or self._index
         if isinstance(key, ObjectKey | ListKey):
             stored = self._instancetypes.peek(key) if self._started else NOT_READ
             return self._requests.peek(key) if stored is NOT_READ and isinstance(key, ObjectKey) else stored
         return NOT_READ
 
-    def _peek_namespace(self, key: NamespaceKey) -> object:
-        if key.fresh:
-            return NOT_READ
-        now = self._clock.now()
-        if isinstance(self._namespaces.freshness(now), Fresh):
+    def _stored(self, key: Key[Any]) -> object:
+        """What the store of a key's informer says, which is `Fresh`."""
+        if isinstance(key, KubeVirtKey):
+            return self._installs.read(self._kubevirts)
+        if isinstance(key, NamespaceKey):
             # One that the store lacks may have been created a moment ago.
-            namespace = self._namespaces.get(key.name)
+            namespace = None if key.fresh else self._namespaces.get(key.name)
             return NOT_READ if namespace is None else namespace
-        body = self._read_namespaces.shared(("", key.name), now)
-        return NOT_READ if body is None else decode(body, Namespace, NAMESPACES.kind)
+        return self._index
+
+    def _instead(self, key: Key[Any], store: Stale | Unknown) -> object:
+        """What there is beside the store of a key's informer."""
+        if isinstance(key, NamespaceKey):
+            body = None if key.fresh else self._read_namespaces.shared(("", key.name), self._clock.now())
+            return NOT_READ if body is None else decode(body, Namespace, NAMESPACES.kind)
+        if isinstance(key, KubeVirtKey):
+            return NOT_READ if isinstance(store, Stale) else _unavailable(store, KUBEVIRTS)
+        return _unavailable(store, NODES)
 
     def has_namespace(self, name: str) -> bool:
         """Whether a namespace is in the store, however old that is: its name is not made up."""
@@ -711,8 +723,12 @@ def _pods_of(scheduler: str) -> str:
     return f"pods of {scheduler}"
 
 
-def _not_listed(store: Freshness, resource: Resource[Any]) -> Unavailable | None:
-    """Why an informer says nothing yet; None once it does."""
-    if not isinstance(store, Unknown):
-        return None
-    return Unavailable(store.problem.why if store.problem else f"{resource.plural} have not been listed yet")
+def _unavailable(store: Stale | Unknown, resource: Resource[Any]) -> Unavailable:
+    """Why an informer says nothing: not yet, or not any more."""
+    if isinstance(store, Unknown):
+        return Unavailable(store.problem.why if store.problem else f"{resource.plural} have not been listed yet")
+    what = "since etcd was restored from an older copy"
+    if store.why == "age":
+        what = f"for {duration(round(store.age))}"
+    cause = f": {store.problem.why}" if store.problem else ""
+    return Unavailable(f"the watch of {resource.plural} has not been up to date {what}{cause}")

@@ -384,6 +384,15 @@ def test_what_can_not_be_read_allows_the_eviction(key: Any) -> None:
     assert decision.warnings[0].text.endswith("no answer")
 
 
+def test_without_the_nodes_nothing_is_paced() -> None:
+    """The VM's node may be being emptied, from which neither the cool-down nor a cap holds it back."""
+    paced = facts(migrations=[migration()]) | evacuating("demo", "other")
+    for known in (paced, facts() | evacuating("demo", "other")):
+        assert decide(known, max_per_cluster=1).denial
+        decision = decide(known | {NodesKey(): Unavailable("too old")}, max_per_cluster=1)
+        assert (decision.code, decision.denial) == (common.LOOKUP_FAILED, None)
+
+
 SETTINGS = EvictionSettings(cool_down_seconds=300, max_cool_down_seconds=3600)
 
 

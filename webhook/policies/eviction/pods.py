@@ -28,7 +28,6 @@ from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.releases.release import MIGRATION_QUEUE
 from webhook.kubevirt.transfers import transfer_of
-from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
     EVACUEES,
     LAUNCHER_PODS,
@@ -178,9 +177,13 @@ async def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSe
 
 
 async def _is_leaving(vmi: Vmi, facts: Facts) -> bool:
-    """Whether the node of a VM is being emptied now; False where that is not known."""
-    nodes = await facts.get(NodesKey())
-    node = nodes.get(vmi.node_name) if isinstance(nodes, NodeIndex) else None
+    """Whether the node of a VM is being emptied now.
+
+    Raises:
+        Unreadable: the nodes cannot be read. Then nothing is held back that may have to leave.
+    """
+    nodes = await read(facts, NodesKey(), "the nodes")
+    node = nodes.get(vmi.node_name) if nodes and vmi.node_name else None
     return node is not None and node.is_being_emptied
 
 
