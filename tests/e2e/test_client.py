@@ -84,6 +84,7 @@ async def test_a_service_account_whose_files_change(
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setattr(adapter, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_LOOK_AGAIN_SECONDS", 0.0)
     (tmp_path / "token").write_text(plane.token(namespace, name))
     (tmp_path / "ca.crt").write_bytes(plane.pki.ca.read_bytes())
     transport = await connect()

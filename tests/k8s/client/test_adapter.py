@@ -133,6 +133,7 @@ async def test_token_and_authority_are_read_every_minute(account: Path, monkeypa
     (account / "token").write_text("t1")
     assert (await token_of(mine), mine.tls) == ("Bearer t0", before)
     monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_LOOK_AGAIN_SECONDS", 0.0)
     assert await token_of(mine) == "Bearer t1"
     assert mine.tls is not before
     before = mine.tls
@@ -174,6 +175,7 @@ async def test_a_new_authority_counts_for_new_connections(
     account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_LOOK_AGAIN_SECONDS", 0.0)
     right = (account / "ca.crt").read_bytes()
     trustme.CA().cert_pem.write_to_path(account / "ca.crt")
     transport = await connect()
@@ -188,6 +190,7 @@ async def test_authorities_that_change_again_and_again_leave_no_sessions(
 ) -> None:
     """Each has its verified connections, and its authorities in memory."""
     monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_LOOK_AGAIN_SECONDS", 0.0)
     made: list[aiohttp.ClientSession] = []
     session = aiohttp.ClientSession
 
@@ -246,6 +249,7 @@ async def test_a_moment_in_which_a_file_can_not_be_read_fails_no_request(
 ) -> None:
     """What is in memory is still valid; and the other of the two files is read all the same."""
     monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_LOOK_AGAIN_SECONDS", 0.0)
     caplog.set_level("INFO", "webhook.k8s.client")
     transport = await connect()
     server.token = "t0"

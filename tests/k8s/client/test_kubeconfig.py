@@ -513,6 +513,7 @@ class TestTokens:
         (tmp_path / "token").write_text("t1")
         await transport.get("/version")
         monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
+        monkeypatch.setattr(adapter, "_LOOK_AGAIN_SECONDS", 0.0)
         await transport.get("/version")
         (tmp_path / "token").unlink()
         await transport.get("/version")
@@ -548,6 +549,7 @@ class TestCertificates:
         authority.configure_trust(context)
         authority.cert_pem.write_to_path(tmp_path / "ca.crt")
         monkeypatch.setattr(adapter, "_LOOK_SECONDS", 0.0)
+        monkeypatch.setattr(adapter, "_LOOK_AGAIN_SECONDS", 0.0)
         write_pair("one.example")
         server = await apiservers.start(tls=context)
         server.answer("/version", names, times=9)
@@ -685,6 +687,35 @@ class TestPlugins:
         assert (left.cancelled(), len(runs())) == (True, 2)
         await transport.close()
 
+    async def test_it_runs_again_once_its_credentials_have_expired(
+        self, server: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As kubectl: before a request is sent. When it fails then, the API server decides about what there is."""
+        answer = tmp_path / "answer"
+
+        def prints(token: str, expires: str | None) -> None:
+            status = {"token": token} | ({"expirationTimestamp": expires} if expires else {})
+            answer.write_text(credential(status).removeprefix("echo '").removesuffix("'"))
+
+        prints("t0", "2001-02-03T04:05:06Z")
+        user = plugin(f"echo run >> {tmp_path / 'runs'}; cat {answer}")
+        transport = await connect(write(tmp_path, config(cluster={"server": server.url}, user=user)))
+        prints("t1", "2999-01-01T00:00:00+01:00")
+        await asyncio.gather(transport.get("/version"), transport.get("/version"))
+        assert [asked.headers["Authorization"] for asked in server.asked] == ["Bearer t1"] * 2
+        assert (tmp_path / "runs").read_text().split() == ["run"] * 2
+        monkeypatch.setattr(time, "time", lambda: 40_000_000_000.0)
+        monkeypatch.setattr(adapter, "_RENEW_SECONDS", 0.0)
+        answer.unlink()
+        assert (await transport.get("/version"))[0] == 200
+        assert "the credentials have expired, and there are no others" in caplog.messages[0]
+        prints("t2", None)
+        for _ in range(2):
+            await transport.get("/version")
+        assert server.asked[-1].headers["Authorization"] == "Bearer t2"
+        assert (tmp_path / "runs").read_text().split() == ["run"] * 4
+        await transport.close()
+
     async def test_a_kubeconfig_is_read_again_beside_requests(
         self, server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -750,6 +781,11 @@ class TestPlugins:
             monkeypatch.setattr("webhook.k8s.client.adapter._PLUGIN_SECONDS", 1.0)
         error = await refusal(write(tmp_path, config(user=user)))
         golden(f"{error.what}; {error.fix}")
+
+    @pytest.mark.parametrize("end", ["soon", 5, "2030-01-01T00:00:00"])
+    async def test_an_end_that_is_no_time_is_no_credential(self, tmp_path: Path, end: Any) -> None:
+        user = plugin(credential({"token": "t", "expirationTimestamp": end}))
+        assert "does not print an ExecCredential" in (await refusal(write(tmp_path, config(user=user)))).what
 
 
 async def test_no_secret_is_printed_in_passing(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import base64
 import contextlib
 import logging
+import math
 import os
 import signal
 import ssl
@@ -19,8 +20,9 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import aiohttp
 import msgspec
@@ -168,7 +170,7 @@ class Connection(ABC):
 
     def _look_if_due(self) -> None:
         """Before each request: look at the files if that was a minute ago, or a second where some were no use then."""
-        pause = min(_LOOK_SECONDS, _LOOK_AGAIN_SECONDS) if self._problems else _LOOK_SECONDS
+        pause = _LOOK_AGAIN_SECONDS if self._problems else _LOOK_SECONDS
         if asyncio.get_running_loop().time() - self._looked_at >= pause:
             self._look()
 
@@ -323,37 +325,48 @@ class KubeconfigUser(Connection):
     def __init__(self, context: Context, impersonation: Impersonation, path: str, login: _Login) -> None:
         self._path: Final = path
         self._handshake = login.handshake
-        # One for all requests that are denied; none of them ends it, since a plugin may be talking with its user.
+        self._expires_at = login.expires_at
+        # One for all requests that need it; none of them ends it, since a plugin may be talking with its user.
         self._renewal: asyncio.Task[None] | None = None
         self._renewed_at: float | None = None
         super().__init__(login.configuration, login.tls, impersonation, self._files(login), context.name)
 
+    async def send(self, request: ApiRequest) -> tuple[aiohttp.ClientResponse, Sent]:
+        """As `Connection.send`, as client-go with new credentials where the plugin said that these end by now."""
+        if self._expires_at <= time.time():
+            await self._log_in_again("the credentials have expired")
+        return await super().send(request)
+
     async def renew(self, denied: Sent) -> bool:
         """Read the kubeconfig again: a plugin or a file may have a new token or certificate."""
-        if self._differs(denied):
-            return True
+        if not self._differs(denied):
+            await self._log_in_again("the API server denied the credentials (401)")
+        return self._differs(denied)
+
+    async def _log_in_again(self, why: str) -> None:
+        """Wait for a login, which begins now unless one is under way, or ended a moment ago."""
         if self._renewal is None:
             now = asyncio.get_running_loop().time()
             if self._renewed_at is not None and now - self._renewed_at < _RENEW_SECONDS:
-                return False
-            self._renewal = asyncio.create_task(self._log_in_again())
+                return
+            self._renewal = asyncio.create_task(self._take_login(why))
         renewal = self._renewal
         # It ends no task: not where this request is cancelled or takes too long.
         await asyncio.wait([renewal])
         if renewal.cancelled():
             raise ApiConnectionError("the connection to the API server has been closed")
         renewal.result()
-        return self._differs(denied)
 
-    async def _log_in_again(self) -> None:
+    async def _take_login(self, why: str) -> None:
         try:
             # In a thread, since it may have several MiB.
             login = await _log_in(await asyncio.to_thread(kubeconfig.read, self._path))
         except (InputError, *_CONFIG_ERRORS) as error:
-            why = str(error) if isinstance(error, InputError) else _sentence(error)
-            logger.warning("the API server denied the credentials (401), and there are no others: %s", why)
+            problem = str(error) if isinstance(error, InputError) else _sentence(error)
+            logger.warning("%s, and there are no others: %s", why, problem)
         else:
             self.configuration.api_key = login.configuration.api_key
+            self._expires_at = login.expires_at
             if login.handshake != self._handshake:
                 self._handshake, self.tls = login.handshake, login.tls
             self._follow(self._files(login))
@@ -449,6 +462,7 @@ class _Login(NamedTuple):
         in_files: names of the parts of the handshake that are in files.
         files: these files, in their order.
         token_file: the file that the token is in; None: it is in none.
+        expires_at: when a plugin's credentials end, in Unix seconds; infinity where it does not say so.
     """
 
     configuration: Configuration
@@ -457,13 +471,14 @@ class _Login(NamedTuple):
     in_files: tuple[str, ...]
     files: Followed
     token_file: Followed | None
+    expires_at: float
 
 
 async def _log_in(context: Context) -> _Login:
     """How the user of a context logs in; raises `InputError`, or one of `_CONFIG_ERRORS`."""
     user, file = context.user, context.file
     held, paths = _certificates(context)
-    token, token_file = text_of(user, "token", file), None
+    token, token_file, expires_at = text_of(user, "token", file), None, math.inf
     if "auth-provider" in user:
         token = _id_token(user["auth-provider"], file)
     if path := text_of(user, "tokenFile", file):
@@ -478,6 +493,8 @@ async def _log_in(context: Context) -> _Login:
         if status.client_certificate_data and status.client_key_data:
             held |= {"certificate": status.client_certificate_data.encode(), "key": status.client_key_data.encode()}
             paths = {name: path for name, path in paths.items() if name == "authority"}
+        if status.expiration_timestamp:
+            expires_at = status.expiration_timestamp.timestamp()
     files = _followed(*paths.values())
     held |= dict(zip(paths, _read(files, context), strict=True))
     if held.get("certificate") and not held.get("key"):
@@ -496,7 +513,7 @@ async def _log_in(context: Context) -> _Login:
     await config.load_kube_config_from_dict(document, client_configuration=configuration)
     is_tls = str(configuration.host).startswith("https:")
     handshake = _Handshake(is_tls, bool(configuration.verify_ssl), **held)
-    return _Login(configuration, handshake, handshake.context(), tuple(paths), files, token_file)
+    return _Login(configuration, handshake, handshake.context(), tuple(paths), files, token_file, expires_at)
 
 
 def _certificates(context: Context) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -559,6 +576,7 @@ class _ExecStatus(msgspec.Struct, rename="camel"):
     token: str | None = None
     client_certificate_data: str | None = None
     client_key_data: str | None = None
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
     def __repr__(self) -> str:
         # All of it is secret, or tells one from another.
@@ -644,10 +662,12 @@ class _Plugin:
 
     def _status(self, answer: _ExecCredential) -> _ExecStatus:
         """The status of what it prints; raises `ValueError` where that is no credential."""
-        token, certificate, key = msgspec.structs.astuple(answer.status)
-        if answer.api_version != self._version or bool(certificate) != bool(key) or not (token or certificate):
+        status = answer.status
+        has_certificate = bool(status.client_certificate_data)
+        is_whole = has_certificate == bool(status.client_key_data) and bool(status.token or has_certificate)
+        if answer.api_version != self._version or not is_whole:
             raise ValueError
-        return answer.status
+        return status
 
 
 async def _output(process: asyncio.subprocess.Process) -> bytes:
