@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
-from cachetools import LRUCache
+from cachetools import TLRUCache
 
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
@@ -58,7 +59,10 @@ class Authorizer:
         self._cluster: Final = cluster
         self._path: Final = path
         self._questions: Final = FairQueue(MAX_QUESTIONS)
-        self._kept: Final = LRUCache[bytes, tuple[float, RequestDenied | None]](MAX_KEPT)
+        # By the token's digest, until when it counts.
+        self._kept: Final = TLRUCache[bytes, tuple[float, RequestDenied | None]](
+            MAX_KEPT, lambda _, kept, _now: kept[0]
+        )
 
     async def admit(self, token: str, client: str) -> None:
         """Return if the token's user may get the path.
@@ -77,13 +81,13 @@ class Authorizer:
                 return denied.with_traceback(None)
             return None
 
-        now = asyncio.get_running_loop().time()
         digest = hashlib.sha256(token.encode()).digest()
-        until, denial = self._kept.get(digest) or (0.0, None)
-        if now >= until:
-            denial = await self.evaluate(check, client)
-            self._kept[digest] = now + KEPT_SECONDS, denial
-        if denial:
+        kept = self._kept.get(digest)
+        if kept is None:
+            until = time.monotonic() + KEPT_SECONDS
+            kept = until, await self.evaluate(check, client)
+            self._kept[digest] = kept
+        if denial := kept[1]:
             # Another one each time: an exception that is raised again keeps the frames of before.
             raise RequestDenied(denial.status, denial.sentence, denial.headers)
 

@@ -105,15 +105,13 @@ class TestRequests:
         release.set()
         assert await asyncio.gather(*asking) == [(200, b"x")] * 30
 
-    @pytest.mark.parametrize(("body", "sent"), [({"a": [1]}, b'{"a":[1]}'), (b'{"a":[1]}', b'{"a":[1]}'), ({}, b"{}")])
-    async def test_with_a_body(
-        self, server: FakeApiServer, transport: KubernetesTransport, body: Any, sent: bytes
-    ) -> None:
+    @pytest.mark.parametrize("body", [{"a": [1]}, {"a": msgspec.Raw(b"[1]")}, {}])
+    async def test_with_a_body(self, server: FakeApiServer, transport: KubernetesTransport, body: Any) -> None:
         query, content = {"fieldManager": "us"}, "application/apply-patch+yaml"
         assert (await transport.request("PATCH", f"{PATH}/shop", query, body, content))[0] == 200
         asked = server.asked[0]
         assert (asked.method, asked.query, asked.headers["Content-Type"]) == ("PATCH", query, content)
-        assert msgspec.json.decode(asked.body) == msgspec.json.decode(sent)
+        assert msgspec.json.decode(asked.body) == msgspec.json.decode(msgspec.json.encode(body))
 
     async def test_with_a_body_as_deep_as_a_manifest_may_be(
         self, server: FakeApiServer, transport: KubernetesTransport

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 import ssl
-import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 import aiohttp
 import msgspec
-from cachetools import LRUCache
+from cachetools import TLRUCache
 
 from certs.handshake import verifying
 from webhook import __version__
@@ -136,7 +135,10 @@ class RegistryClient:
         hub = (_HUB_TOKENS,) if name == manifests.DOCKER_HUB else ()
         self._token_hosts: Final = {self._base.netloc, *hub, *settings.token_hosts}
         self._redirect_hosts: Final = {self._base.netloc, *settings.redirect_hosts}
-        self._tokens: Final[LRUCache[tuple[str, RegistryCredentials | None], tuple[str, float]]] = LRUCache(_MAX_TOKENS)
+        # With the seconds for which each is used.
+        self._tokens: Final = TLRUCache[tuple[str, RegistryCredentials | None], tuple[str, float]](
+            _MAX_TOKENS, lambda _, token, now: now + token[1]
+        )
         self._session: Final = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=_CONNECTIONS,
@@ -180,8 +182,8 @@ class RegistryClient:
         """Headers and body of the answer about a manifest, authenticated if the registry asks for it."""
         path = f"/v2/{reference.repository}/manifests/{reference.version}"
         key = (reference.repository, credentials)
-        token, until = self._tokens.get(key) or ("", 0.0)
-        status, headers, body = await self._follow(method, path, token if time.monotonic() < until else "")
+        token, _ = self._tokens.get(key) or ("", 0.0)
+        status, headers, body = await self._follow(method, path, token)
         if status == 401:
             self._tokens.pop(key, None)
             challenges = parse_challenges(headers.getall("WWW-Authenticate", ()))
@@ -251,7 +253,7 @@ class RegistryClient:
             raise RegistryError("invalid", "the token server's answer is not a token")
         authorization = f"Bearer {token}"
         seconds = min(max(answer.expires_in, _TOKEN_SECONDS), _MAX_TOKEN_SECONDS)
-        self._tokens[repository, credentials] = authorization, time.monotonic() + seconds * 0.9
+        self._tokens[repository, credentials] = authorization, seconds * 0.9
         return authorization
 
     async def _send(

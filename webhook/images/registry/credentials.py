@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
-from cachetools import LRUCache
+from cachetools import TTLCache
 
 from webhook.images.manifests import DOCKER_HUB
 from webhook.k8s.client.api import Transport, fetch
@@ -142,8 +142,7 @@ class PullSecrets:
 
     def __init__(self, api: Transport, clock: Callable[[], float] = time.monotonic) -> None:
         self._api: Final = api
-        self._clock: Final = clock
-        self._kept: Final[LRUCache[tuple[str, str], tuple[float, Keyring]]] = LRUCache(_MAX_KEPT)
+        self._kept: Final = TTLCache[tuple[str, str], Keyring](_MAX_KEPT, KEPT_SECONDS, clock)
         self.failures = 0
 
     async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
@@ -151,12 +150,10 @@ class PullSecrets:
         return [entry for name in names for entry in await self._entries(namespace, name)]
 
     async def _entries(self, namespace: str, name: str) -> Keyring:
-        kept = self._kept.get((namespace, name))
-        if kept is None or self._clock() >= kept[0]:
-            entries = await self._read(namespace, name)
-            kept = self._clock() + KEPT_SECONDS, entries
-            self._kept[namespace, name] = kept
-        return kept[1]
+        entries = self._kept.get((namespace, name))
+        if entries is None:
+            entries = self._kept[namespace, name] = await self._read(namespace, name)
+        return entries
 
     async def _read(self, namespace: str, name: str) -> Keyring:
         if not is_segment(namespace) or not is_segment(name):

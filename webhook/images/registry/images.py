@@ -10,10 +10,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TLRUCache
 
 from webhook.images import manifests
 from webhook.images.manifests import ImageReference, Layer
@@ -22,7 +23,6 @@ from webhook.images.registry.client import RETRY_SECONDS, RegistryClient, Regist
 from webhook.images.registry.credentials import PullSecrets, RegistryCredentials, find_credentials
 from webhook.images.registry.fetch_queue import NO_SCOPE, FetchJob, FetchQueue, PullScope
 from webhook.images.registry.manifest_files import ManifestFiles
-from webhook.lru import SizedCache
 
 # Of all manifests in memory: 200 bytes each. What was used longest ago is read again, from its file if there are files.
 MAX_LAYERS: Final = 100_000
@@ -70,11 +70,11 @@ class Images:
         self._on_manifest: Final = on_manifest
         self._clock: Final = clock
         # The weight of a manifest is what it takes, in layers.
-        self._manifests: Final = SizedCache[str, manifests.Manifest | manifests.Index](
+        self._manifests: Final = LRUCache[str, manifests.Manifest | manifests.Index](
             MAX_LAYERS, lambda each: _MANIFEST_ITSELF + len(each)
         )
         self._tags: Final = LRUCache[FetchJob, tuple[str, float]](MAX_TAGS)
-        self._retries: Final = LRUCache[FetchJob, float](MAX_FAILURES)
+        self._retries: Final = TLRUCache[FetchJob, float](MAX_FAILURES, lambda _, until, _now: until, clock)
         self.queues: Final = {registry: FetchQueue() for registry in clients}
         self.results: Final[dict[str, int]] = {"fetched": 0, "file": 0, **dict.fromkeys(RETRY_SECONDS, 0)}
 
@@ -135,7 +135,7 @@ class Images:
         return manifest
 
     def _want(self, job: FetchJob, scope: PullScope) -> None:
-        if self._clock() >= (self._retries.get(job) or 0.0):
+        if job not in self._retries:
             self.queues[job.reference.registry].add(job, scope.namespace)
 
     async def _work(self, queue: FetchQueue) -> None:
@@ -193,9 +193,11 @@ class Images:
                 await in_thread(partial(self._files.write, manifests.digest_of(body), body))
         digest = manifests.digest_of(body)
         try:
-            self._manifests[digest] = manifests.parse_manifest(body)
+            manifest = manifests.parse_manifest(body)
         except manifests.ManifestError as error:
             raise RegistryError("invalid", str(error)) from None
+        with suppress(ValueError):  # It is larger than all may be.
+            self._manifests[digest] = manifest
         return digest
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
-import msgspec
 
 from certs import files
 from webhook.errors import Unavailable
@@ -110,15 +109,12 @@ class KubernetesTransport(Transport):
     ) -> tuple[int, bytes]:
         """The HTTP status, whatever it is, and the whole body of the answer to any request.
 
-        Its path is escaped, its query is not; its body is plain JSON, or bytes that hold JSON. The seconds are those of
-        all of it: of a new login after a 401, of the request after that, and of waiting until others have read theirs.
+        Its path is escaped, its query is not; its body is plain JSON. The seconds are those of all of it: of a new
+        login after a 401, of the request after that, and of waiting until others have read theirs.
 
         Raises:
             ApiConnectionError: there was no answer within so many seconds; `TooLargeError`: it has over ``most`` bytes.
-            msgspec.DecodeError: the bytes hold no JSON.
         """
-        if isinstance(body, bytes):
-            body = msgspec.json.decode(body)
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -216,7 +212,7 @@ async def connect(target: Kubeconfig | str | None = None) -> KubernetesTransport
     Without the path of a kubeconfig, it is that of ``$KUBECONFIG`` or kubectl's own default, and in a pod without
     these, of its service account; an `InputError` where it cannot be used.
     """
-    # It takes a third of a second and 36 MB, which commands without a cluster don't pay.
+    # It takes 0.15 s of a processor and 38 MB, which commands without a cluster don't pay.
     from webhook.k8s.client.adapter import ServiceAccount, load  # noqa: PLC0415
 
     options = target if isinstance(target, Kubeconfig) else Kubeconfig(target or "")
