@@ -33,9 +33,9 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS
 from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS
+from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import BY_PATH
 from webhook.review.driver import drive
-from webhook.settings.model import MigrationSettings
 
 VMI = facts.VmiKey("demo", "web01", "uid-1")
 VMI_PATH = VMIS.path("demo", "web01")
