@@ -466,6 +466,22 @@ async def test_the_end_of_a_server_waits_for_what_has_begun(server: ServedApp) -
         writer.close()
 
 
+async def test_who_is_in_a_handshake_as_a_server_ends_gets_one_answer(server: ServedApp) -> None:
+    """While another request keeps the server from ending."""
+    busy, host, port = await connect(server), *split_address(server.address)
+    busy[1].write(REQUEST[:-1])
+    reader, writer = await asyncio.open_connection(host, port)
+    await until(lambda: server.server.in_flight == 1 and server.server.limiter.count == 2, "both to begin")
+    ending = asyncio.create_task(server.server.shutdown(PATIENCE))
+    await until(lambda: server.server.limiter.connections()[0].closes_at == 0.0, "the end to begin")
+    await writer.start_tls(server.trust, server_hostname="localhost")
+    assert (await ask((reader, writer))).is_last
+    assert (await ask(busy, REQUEST[-1:])).is_last
+    await ending
+    for each in (writer, busy[1]):
+        each.close()
+
+
 async def test_the_end_of_a_server_ends_what_does_not_end(start: Start) -> None:
     cluster = SlowCluster(known(vmi()), peeked=set())
     server = await start(cluster)

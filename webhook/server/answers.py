@@ -19,8 +19,6 @@ from webhook.text import visible
 Render: TypeAlias = Callable[[int, str, Mapping[str, str]], Awaitable[web.Response]]
 
 JSON: Final = "application/json"
-# Of an answer that goes nowhere, as other servers number it.
-CLIENT_GONE: Final = 499
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 # Which versions of what answer is nobody's business.
 _SERVER: Final = "kubevirt-webhook"
@@ -106,7 +104,7 @@ def response(
 
 def text(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:
     """Plain text, which the API server shows in its own message where it is an error."""
-    return response(status, (visible(sentence) + "\n").encode(), "text/plain; charset=utf-8", headers)
+    return web.Response(status=status, text=visible(sentence) + "\n", headers=headers)
 
 
 async def as_text(status: int, sentence: str, headers: Mapping[str, str]) -> web.Response:
@@ -117,8 +115,6 @@ async def as_text(status: int, sentence: str, headers: Mapping[str, str]) -> web
 @web.middleware
 async def through_guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The outermost middleware: tells the connection's guard when a request begins and ends."""
-    if request.transport is None:
-        return web.Response(status=CLIENT_GONE)
     guard = guard_of(request)
     guard.begin(request)
     try:
@@ -192,8 +188,8 @@ def errors_to_answers(traffic: TrafficObserver, hint: str, render: Render = as_t
         try:
             return await handler(request)
         except ConnectionError:
-            # To aiohttp it would be an error of the handler.
-            return web.Response(status=CLIENT_GONE)
+            # The client has gone: `RequestHandler` lets aiohttp end the connection.
+            raise
         except web.HTTPNotFound:
             problem = 404, f"there is nothing at {request.path[:200]}; {hint}", _NO_HEADERS
         except Exception as error:  # noqa: BLE001 - what leaves here would be aiohttp's own 500

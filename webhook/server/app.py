@@ -14,7 +14,6 @@ from aiohttp.typedefs import Handler, Middleware
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer, encode
 from webhook.server.answers import (
-    CLIENT_GONE,
     JSON,
     Overload,
     OverloadError,
@@ -121,7 +120,7 @@ class ReviewApp:
         """Report every answer at an endpoint."""
         started = guard_of(request).started
         answer = await handler(request)
-        if request.path in self._endpoints and answer.status != CLIENT_GONE:
+        if request.path in self._endpoints:
             self._traffic.on_served(request.path, answer.status, time.monotonic() - started)
         return answer
 

@@ -45,7 +45,8 @@ class Listener:
     """One listener, and all of its connections.
 
     Connections are accepted here and not by ``loop.create_server``: a client's connections count from their first
-    packet on, and with ``create_server`` nobody knows whose they are before the handshake is over.
+    packet on, and with ``create_server`` nobody knows whose they are before the handshake is over. ``start_tls`` on an
+    accepted connection would lose what the client has sent by then: uvloop reads whether or not reading is paused.
 
     Args:
         application: answers its requests. It is changed: it gets the middleware and the signals that a guard needs, so
@@ -59,7 +60,7 @@ class Listener:
         room: the room for larger ones, shared by clients.
         received: what comes on any connection, until it is held. With a buffer of each read's own, uvloop 0.23 asks the
             kernel for 256 KiB each time.
-        answering: the handlers that are at work, also where the client has gone.
+        in_flight: requests whose handlers are at work, also where the client has gone.
         address: ``HOST:PORT`` once it listens.
     """
 
@@ -72,7 +73,7 @@ class Listener:
         self.kept = 0
         self.room: Final = FairQueue(limits.room_bytes)
         self.limiter: Final = ConnectionLimiter(limits.per_client, limits.connections)
-        self.answering: Final[set[asyncio.Task[Any] | None]] = set()
+        self.in_flight = 0
         self.address = ""
         # It has no site, since those would accept connections: it prepares the application, and ends it.
         self._runner: Final = web.AppRunner(
@@ -100,11 +101,6 @@ class Listener:
     def open(self) -> list[Guard]:
         """The connections whose handshake is over."""
         return [guard for guard in self.limiter.connections() if guard.transport]
-
-    @property
-    def in_flight(self) -> int:
-        """Requests whose handlers are at work."""
-        return len(self.answering)
 
     @property
     def taken_bytes(self) -> int:
@@ -167,26 +163,25 @@ class Listener:
             asyncio.get_running_loop().remove_reader(each)
             each.close()
         self._listening = []
-        for guard in self.open:
+        for guard in self.limiter.connections():
             guard.retire()
         deadline = time.monotonic() + seconds
         while self._is_busy() and time.monotonic() < deadline:  # noqa: ASYNC110 - an event would be one for each request
             await asyncio.sleep(0.02)
-        # Those in their handshake, too; aiohttp cancels handlers whose clients have gone.
         left = self.limiter.connections()
-        ending = [guard.opening for guard in left if guard.opening] + [task for task in self.answering if task]
+        opening = [guard.opening for guard in left if guard.opening]
         for guard in left:
             guard.abort()
-        if ending:
-            # A handler that does not end when it is cancelled keeps nobody waiting.
-            await asyncio.wait(ending, timeout=CLOSE_SECONDS)
+        if opening:
+            await asyncio.wait(opening)
+        # aiohttp has cancelled handlers whose clients have gone. One that does not end keeps nobody waiting for long.
         await self._runner.cleanup()
         if self._checking:
             self._checking.cancel()
 
     def _is_busy(self) -> bool:
         # An answer that is the last one is written while its connection ends.
-        return bool(self.answering) or any(guard.phase in (Phase.REQUEST, Phase.ENDING) for guard in self.open)
+        return self.in_flight > 0 or any(guard.phase in (Phase.REQUEST, Phase.ENDING) for guard in self.open)
 
     def _check(self) -> None:
         """End connections whose time is over, now and after every `CHECK_SECONDS`."""
@@ -273,9 +268,8 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
             sockets.append(each)
             each.setblocking(False)
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Accepted sockets have the options of the listening one (tcp(7), and Linux's sk_clone_lock).
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            # TLS keeps a buffer as large as what was ever read at once, for as long as a connection is open.
+            # Accepted sockets have the options of the listening one (tcp(7), and Linux's sk_clone_lock). TLS keeps a
+            # buffer as large as what was ever read at once, for as long as a connection is open.
             each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
             # The loopback's segments of 64 KiB fit that buffer only where it is empty: the sender would wait
             # seconds for a window that does not open (RFC 9293, 3.8.6.2: silly windows are avoided).

@@ -285,8 +285,7 @@ class Health:
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         if missing := self._waiting_for():
-            lines = "".join(f"waiting for {visible(item)}\n" for item in missing)
-            return response(503, lines.encode(), "text/plain; charset=utf-8")
+            return web.Response(status=503, text="".join(f"waiting for {visible(item)}\n" for item in missing))
         return text(200, "ok")
 
 

@@ -82,7 +82,6 @@ class ReloadableTLSContext:
 
 def client_name(transport: asyncio.BaseTransport) -> str:
     """The common name in the verified certificate of a connection's client; empty without one."""
-    connection = transport.get_extra_info("ssl_object")
-    certificate = connection.getpeercert() if connection else None
-    subject = dict(pair for part in (certificate or {}).get("subject", ()) for pair in part)
+    certificate = transport.get_extra_info("peercert") or {}
+    subject = dict(pair for part in certificate.get("subject", ()) for pair in part)
     return str(subject.get("commonName", ""))

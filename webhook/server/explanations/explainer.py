@@ -28,7 +28,6 @@ from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.migration.explanation import SERVER, UNCHECKED, FactPermissions, NotThere, Question, explain
 from webhook.review.driver import drive
 from webhook.server.answers import (
-    CLIENT_GONE,
     JSON,
     RequestDenied,
     TrafficObserver,
@@ -126,8 +125,7 @@ class Explainer:
     @web.middleware
     async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         answer = await handler(request)
-        if answer.status != CLIENT_GONE:
-            self._traffic.on_explained(answer.status)
+        self._traffic.on_explained(answer.status)
         return answer
 
     async def _explain(self, request: web.Request) -> web.Response:
