@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    GetPydanticSchema,
     PlainSerializer,
     WithJsonSchema,
 )
@@ -151,23 +152,9 @@ def form(
     return AfterValidator(check)
 
 
-@dataclass(frozen=True)
-class OneOf:
-    """Some texts, of a field that has any text once a namespace's annotations are worked in."""
-
-    choices: tuple[str, ...]
-
-    def check(self, value: object) -> object:
-        """The value; an error where it is none of them."""
-        if value not in self.choices:
-            raise PydanticKnownError("literal_error", {"expected": " or ".join(self.choices)})
-        return value
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {**handler(schema), "enum": [*self.choices]}
+def one_of(*choices: str) -> GetPydanticSchema:
+    """As `Literal` in a file; the field's type is `str`, since a namespace's annotation may bring any text later."""
+    return GetPydanticSchema(lambda _source, _handler: core_schema.literal_schema([*choices]))
 
 
 def _switch(value: object) -> object:

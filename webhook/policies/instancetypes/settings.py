@@ -10,7 +10,7 @@ from pydantic import (
 )
 
 from webhook import names
-from webhook.settings.fields import SUBDOMAIN, Items, OneOf, Syntax
+from webhook.settings.fields import SUBDOMAIN, Items, Syntax, one_of
 from webhook.settings.policy_section import FailurePolicy, PolicySettings
 from webhook.settings.section import Section
 
@@ -62,7 +62,7 @@ class InstancetypeSettings(PolicySettings):
             " kubevirt-webhook.github.io/default-preference: NAME (cluster-wide) or KIND/NAME. Empty: none."
         ),
     )
-    default_preference_scope: Annotated[str, OneOf(("unsized", "all"))] = Field(
+    default_preference_scope: Annotated[str, one_of("unsized", "all")] = Field(
         default="unsized",
         description=(
             "VMs that get the default preference: those whose owners set no size (unsized), or all. For namespaces"

@@ -10,7 +10,7 @@ from pydantic import (
 )
 
 from webhook import names
-from webhook.settings.fields import Derived, OneOf, SchedulerName, derived
+from webhook.settings.fields import Derived, SchedulerName, derived, one_of
 from webhook.settings.policy_section import PolicySettings
 from webhook.settings.schedulers import SchedulerSettings, undeclared
 
@@ -34,7 +34,7 @@ class SchedulingSettings(PolicySettings):
     virtual_machine_instances: bool = Field(
         default=False, description="Also set schedulerName in VirtualMachineInstances when they are created."
     )
-    spread: Annotated[str, OneOf(names.SPREADS)] = Field(
+    spread: Annotated[str, one_of(*names.SPREADS)] = Field(
         default="off",
         description=(
             "Soft topology spread constraints of launcher pods whose owners set none, for namespaces without the"
