@@ -6,9 +6,12 @@ import hashlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import indent
+from textwrap import fill, indent
 
+from webhook.install.components import COMPONENTS
+from webhook.install.roles import ROLES, Role
 from webhook.install.schedulers.render import (
     CONFIGURATION_KEY,
     DIGEST_ANNOTATION,
@@ -74,6 +77,41 @@ DIGEST = """- op: replace
   path: /spec/template/metadata/annotations/kubevirt-webhook.github.io~1configuration-digest
   value: "{digest}"
 """
+ACCOUNT = """apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: kubevirt-webhook
+  namespace: kubevirt-webhook
+  labels:
+    app.kubernetes.io/name: kubevirt-webhook
+automountServiceAccountToken: false
+"""
+ROLE = """apiVersion: rbac.authorization.k8s.io/v1
+kind: {kind}
+metadata:
+  name: {name}{namespace}
+  labels:
+    app.kubernetes.io/name: kubevirt-webhook
+rules:
+{rules}---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {kind}Binding
+metadata:
+  name: {name}{namespace}
+  labels:
+    app.kubernetes.io/name: kubevirt-webhook
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {kind}
+  name: {name}
+subjects:
+  - kind: ServiceAccount
+    name: kubevirt-webhook
+    namespace: kubevirt-webhook
+"""
+# Of rules and comments in roles, which stand four columns in.
+WIDTH = 116
+EMPTY = '""'
 # Load-aware schedulers read the usage of nodes from metrics-server.
 METRICS = """- op: add
   path: /rules/-
@@ -115,6 +153,43 @@ def scheduler_files() -> dict[Path, str]:
     return files
 
 
+def rbac_files() -> dict[Path, str]:
+    """The roles of every installation, and those of components."""
+    origin = WRITTEN.format(source="../webhook/install/roles.py and the policies' rights")
+    files = {MANIFESTS / "base" / "rbac.yaml": origin + "---\n".join([ACCOUNT, *map(role_text, ROLES)])}
+    for each in COMPONENTS:
+        origin = WRITTEN.format(source="../../webhook/install/components.py")
+        files[MANIFESTS / "components" / each.name / "rbac.yaml"] = origin + role_text(each.role)
+    return files
+
+
+def role_text(role: Role) -> str:
+    """A role, with a comment above each rule that says what it is for, and its binding."""
+    rules = ""
+    for right in role.rights:
+        rule = indent(rule_text(right.rule), " " * 4).replace("   ", "  -", 1)
+        rules += indent(comment(right.why), "  ") + rule
+    place = "\n  namespace: kubevirt-webhook" if role.namespaced else ""
+    return comment(role.about) + ROLE.format(kind=role.kind, name=role.name, namespace=place, rules=rules)
+
+
+def rule_text(rule: Mapping[str, Sequence[str]]) -> str:
+    """The fields of a rule, each on a line where it fits."""
+    fields = []
+    for field, values in rule.items():
+        line = f"{field}: [{', '.join(value or EMPTY for value in values)}]\n"
+        fields.append(line if len(line) <= WIDTH else f"{field}:\n" + "".join(f"  - {value}\n" for value in values))
+    return "".join(fields)
+
+
+def comment(text: str) -> str:
+    """A clause or sentences as a comment; nothing where there is nothing to say."""
+    if not text:
+        return ""
+    sentence = text[0].upper() + text[1:] + ("" if text[-1] in ".?" else ".")
+    return fill(sentence, WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"
+
+
 def component(variant: Variant) -> str:
     """The component that has another one's scheduler be a variant."""
     patches = []
@@ -146,6 +221,8 @@ def _render_scheduler(kubectl: Path, variant: Variant) -> None:
 def main() -> None:
     """Write all files that are made of others."""
     binaries = Path(_output(sys.executable, "-m", "hack.controlplane.build").strip())
+    for file, text in rbac_files().items():
+        file.write_text(text)
     for overlay in sorted((MANIFESTS / "overlays").iterdir()):
         settings = f"--config={overlay / 'settings.yaml'}"
         printed = _output(sys.executable, "-m", "webhook", "manifests", "webhooks", settings)

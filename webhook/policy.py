@@ -1,7 +1,7 @@
-"""A policy as one value: its name, the section of the settings that it reads, its reasons, and its endpoints.
+"""A policy as one value: its name, the section of the settings that it reads, its reasons, endpoints and rights.
 
 Each directory in `webhook.policies` has such a value, `webhook.policies.registry` has all of them. Routes, webhook
-configurations and the meanings of reasons are derived from it.
+configurations, permissions and the meanings of reasons are derived from it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from webhook.admission.reasons.catalog import Meaning
 from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
 from webhook.k8s.resources import Resource
+from webhook.k8s.rights import Right
 from webhook.k8s.types.meta import Object
 from webhook.names import PolicyName, Stage
 from webhook.settings.model import Settings
@@ -181,6 +182,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         reasons: what each reason code means that only this policy gives, by code.
         shared_reasons: the codes of `webhook.admission.reasons.common.SHARED` that it gives, too.
         endpoints: in the order in which the API server is to call them, and both stages of each.
+        rights: what the facts that it awaits need beyond `webhook.cluster.rights`.
         follows: the policies whose changes of an object this one must see, if they are there.
     """
 
@@ -189,6 +191,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     reasons: Mapping[str, Meaning]
     shared_reasons: tuple[str, ...]
     endpoints: tuple[PolicyEndpoint[Any, S], ...]
+    rights: tuple[Right, ...] = ()
     follows: tuple[PolicyName, ...] = ()
 
 

@@ -31,6 +31,11 @@ from webhook.settings_file import parse
 ROOT, MANIFESTS = manifests.ROOT, manifests.MANIFESTS
 
 
+def test_the_manifests_of_roles() -> None:
+    for file, text in manifests.rbac_files().items():
+        assert file.read_text() == text, "run make manifests"
+
+
 def test_the_manifests_of_schedulers() -> None:
     for file, text in manifests.scheduler_files().items():
         assert file.read_text() == text, "run make manifests"

@@ -24,13 +24,14 @@ from webhook import names
 from webhook.admission.reasons import common
 from webhook.facts import AccessKey, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace
-from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, NAMED_BY_VMS, REVISIONS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
 from webhook.placement import machines
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
 from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
+from webhook.policies import registry
 from webhook.policies.eviction.settings import EvictionSettings
 from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.instancetypes.settings import InstancetypeSettings
@@ -39,6 +40,7 @@ from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import BY_PATH
 from webhook.policies.scheduling import reasons as scheduling
 from webhook.policies.scheduling.settings import SchedulingSettings
+from webhook.policy import AnyPolicy
 from webhook.review.reviewer import Evaluation, Reviewer
 
 Facts = Mapping[Key[Any], object]
@@ -379,6 +381,40 @@ def test_every_fact_at_once(case: Case, golden: Golden) -> None:
     assert len(set(cluster.reads)) == len(cluster.reads), "nothing is read twice"
     batches = (", ".join(map(described, batch)) for batch in cluster.batches)
     golden("\n".join([f"{case.path}: {len(cluster.batches)} batches", *(f"  {batch}" for batch in batches)]))
+
+
+WATCHED = {resource.path() for resource in NAMED_BY_VMS}
+
+
+def permissions(key: Key[Any]) -> set[tuple[str, ...]]:
+    """The permissions that it takes to answer a key beyond those that every server has, in any of its ways."""
+    match key:
+        case ObjectKey() | ListKey():
+            own = "get" if isinstance(key, ObjectKey) else "list"
+            verbs = (own, "list", "watch") if key.resource.path() in WATCHED else (own,)
+            # What is named cluster-wide may be of the namespace.
+            plurals = (key.resource.plural, key.resource.plural.replace("cluster", ""))
+            return {(verb, key.resource.group, plural) for verb in verbs for plural in plurals}
+        case VmiKey():
+            return {("get", names.KUBEVIRT_GROUP, "virtualmachineinstances")}
+        case SchedulerKey():
+            return {("get", "coordination.k8s.io", "leases"), ("list", "", "pods"), ("watch", "", "pods")}
+        case AccessKey():
+            return {("create", "authorization.k8s.io", "subjectaccessreviews")}
+        case NamespaceKey() | KubeVirtKey() | NodesKey():
+            return set()
+    raise AssertionError(key)
+
+
+@pytest.mark.parametrize("policy", registry.POLICIES, ids=lambda policy: policy.name)
+def test_a_policys_rights_are_what_its_facts_need_and_nothing_more(policy: AnyPolicy) -> None:
+    needed: set[tuple[str, ...]] = set()
+    for case in CASES.values():
+        if BY_PATH[case.path].policy == policy.name:
+            _, cluster = decide(case.path, case.body, case.facts, case.section)
+            needed |= {each for key in cluster.reads for each in permissions(key)}
+    granted = {each[:3] for right in policy.rights for each in right.permissions}
+    assert granted == needed
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))

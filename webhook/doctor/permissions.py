@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from typing import Any, Final
 
 from webhook import names
@@ -19,8 +18,9 @@ from webhook.doctor.installation import Installation, Reference
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, warning
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
-from webhook.install import plan
-from webhook.install.plan import shipped
+from webhook.install import roles
+from webhook.install.components import COMPONENTS
+from webhook.install.roles import CERTIFICATES
 from webhook.install.stored_settings import NAME
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.meta import Object, View
@@ -104,7 +104,9 @@ async def _check_policies(installation: Installation) -> list[Finding]:
 @check(_RIGHTS)
 async def _check_permissions(installation: Installation) -> list[Finding]:
     subject = f"ServiceAccount {installation.namespace}/{NAME}"
-    needed = list(_required_access(installation, managed=await installation.manages_certificates()))
+    managed = await installation.manages_certificates()
+    # Some are in several roles.
+    needed = list(dict.fromkeys(_required_access(installation, managed=managed)))
     missing, number = await find_lacking(installation, subject, needed), pluralize(len(needed), "permission")
     if missing:
         todo = 'run "kubevirt-webhook install", or apply manifests/base/rbac.yaml'
@@ -139,23 +141,19 @@ def service_account(namespace: str, name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _required_access(installation: Installation, *, managed: bool) -> Iterator[AccessKey]:
-    """The permissions of the service account in the roles of the manifests.
+    """The permissions of the service account's roles.
 
     Where certificates are not managed, only reading the configurations is needed for them.
     """
-    usual = shipped(installation.manifests / "rendered" / "kubernetes.yaml")
-    optional, _ = plan.rights(installation.manifests, installation.settings)
     account = service_account(installation.namespace, NAME)
-    for role in (*usual, *optional):
-        if role["kind"] not in ("ClusterRole", "Role"):
+    optional = (each.role for each in COMPONENTS if each.is_needed(installation.settings))
+    for role in (*roles.ROLES, *optional):
+        if role in CERTIFICATES and role.namespaced and not managed:
             continue
-        rules, within = role["rules"], installation.namespace if role["kind"] == "Role" else ""
-        if role["metadata"]["name"] == "kubevirt-webhook-certificates" and not managed:
-            rules = [] if within else [{**rule, "verbs": ["get"]} for rule in rules]
-        for rule in rules:
-            objects = product(rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", ("",)))
-            for group, resource, verb, named in objects:
-                yield AccessKey(*account, "", (), verb, group, resource, within, named)
+        within = installation.namespace if role.namespaced else ""
+        for each in (permission for right in role.rights for permission in right.permissions):
+            if role not in CERTIFICATES or managed or each.verb == "get":
+                yield AccessKey(*account, "", (), each.verb, each.group, each.resource, within, each.name)
 
 
 @check("relabelling")

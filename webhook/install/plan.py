@@ -149,7 +149,7 @@ def of(directory: Path, overlay: Overlay, text: str, where: str, image: str) -> 
     (deployment,) = (one for one in manifests if one["kind"] == "Deployment")
     own = config_map(directory, overlay)["data"][SETTINGS_KEY]
     _check(settings, parse(own.encode(), overlay), where)
-    optional, unwanted = rights(directory, settings)
+    optional, unwanted = rights(settings)
     ports, data = _ports(settings), {"data": {SETTINGS_KEY: text}}
     before = in_order(one for one in (*manifests, *optional) if one is not deployment)
     template = deployment["spec"]["template"]
@@ -171,12 +171,12 @@ def in_order(objects: Iterable[Manifest]) -> list[Manifest]:
     return sorted(objects, key=lambda one: _ORDER.index(one["kind"]))
 
 
-def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
+def rights(settings: Settings) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
     """Roles and bindings of optional components: those that the settings enable, and the others."""
     both: dict[bool, list[Manifest]] = {True: [], False: []}
     for component in COMPONENTS:
-        objects = shipped(directory / "components" / component.name / "rbac.yaml")
-        both[component.is_needed(settings)] += in_namespace(objects, settings.webhooks.service.namespace)
+        objects = in_namespace([*component.role.manifests], settings.webhooks.service.namespace)
+        both[component.is_needed(settings)] += objects
     return tuple(both[True]), tuple(both[False])
 
 

@@ -11,6 +11,7 @@ from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
 from webhook.errors import Unavailable, quote
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.k8s.rights import Right
 from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import NOT_IN, Expression, value_problem
@@ -58,6 +59,28 @@ from webhook.policies.common.required_facts import read, read_configuration
 DURING_BACKUP: Final = "while its backup runs"
 
 _CREATED_BY: Final = "kubevirt.io/created-by"
+
+# What it takes to know where a VM could migrate to.
+RIGHTS: Final = (
+    Right.on(VMIS, verbs=("get",), why="the VM that is to move"),
+    Right.on(LAUNCHER_PODS, verbs=("list",), why="the present pod of a VM that migrates"),
+    Right.on(MIGRATIONS, verbs=("get",), why="what the last migration of a VM had added"),
+    Right.on(
+        RUNTIME_CLASSES,
+        verbs=("get",),
+        why="which nodes KubeVirt's default RuntimeClass chooses, where there is one",
+    ),
+    Right.on(DEVICE_CLASSES, verbs=("list",), why="which extended resources nodes may offer that they do not list"),
+)
+# What `review_quota` takes besides.
+QUOTA_RIGHTS: Final = (
+    Right.on(
+        QUOTAS,
+        LIMIT_RANGES,
+        verbs=("list",),
+        why="whether quotas allow the target pod of a migration, and what LimitRanges add to it",
+    ),
+)
 
 
 class Target(msgspec.Struct, frozen=True):

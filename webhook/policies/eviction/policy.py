@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from webhook.k8s.resources import PODS
+from webhook.k8s.rights import Right
 from webhook.k8s.types.core import Eviction
 from webhook.names import EVICTION
+from webhook.placement.machines import MIGRATIONS
+from webhook.policies.common import migration_targets
 from webhook.policies.eviction import match_conditions
 from webhook.policies.eviction.pods import evaluate_eviction
 from webhook.policies.eviction.reasons import REASONS, SHARED_REASONS
@@ -30,5 +33,12 @@ POLICY: Final = Policy(
             denies=True,
             subresource=Subresource("eviction", "policy", "Eviction"),
         ),
+    ),
+    rights=(
+        Right.on(PODS, verbs=("get",), why="a pod that is to be evicted"),
+        *migration_targets.RIGHTS,
+        *migration_targets.QUOTA_RIGHTS,
+        Right.on(MIGRATIONS, verbs=("list",), why="how many migrations are unfinished"),
+        Right.on(MIGRATIONS, verbs=("list",), why="when a VM's migrations have ended"),
     ),
 )

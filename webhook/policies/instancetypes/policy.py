@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
+from webhook.k8s.rights import Right
+from webhook.kubevirt.resources import NAMED_BY_VMS, PRESETS, REVISIONS, UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.names import INSTANCETYPES
 from webhook.policies.instancetypes import match_conditions
@@ -57,5 +58,14 @@ POLICY: Final = Policy(
             match_conditions=match_conditions.of_validated_vms,
             match_conditions_if_closed=match_conditions.no_update_by_kubevirt,
         ),
+    ),
+    rights=(
+        Right.on(
+            *(resource for resource in NAMED_BY_VMS if resource is not PRESETS),
+            verbs=("get", "list", "watch"),
+            why="what VMs name; get: what has just been created, and what is written out in a VM or VMI",
+        ),
+        Right.on(REVISIONS, verbs=("get",), why="instancetypes and preferences as they were when a VM took them up"),
+        Right.on(PRESETS, verbs=("list", "watch"), why="what gives VMIs a size by their labels"),
     ),
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from webhook.k8s.resources import PODS
+from webhook.k8s.rights import Right
 from webhook.k8s.types.core import TargetPod
 from webhook.names import MIGRATION
 from webhook.placement.machines import MIGRATIONS
+from webhook.policies.common import migration_targets
 from webhook.policies.migration import match_conditions
 from webhook.policies.migration.pods import constrain_pod
 from webhook.policies.migration.reasons import REASONS, SHARED_REASONS
@@ -42,6 +44,17 @@ POLICY: Final = Policy(
             MIGRATIONS,
             validate_migration,
             match_conditions=match_conditions.with_a_selector,
+        ),
+    ),
+    rights=(
+        *migration_targets.RIGHTS,
+        Right.on(MIGRATIONS, verbs=("get",), why="the selector that a target pod gets"),
+        Right.on(MIGRATIONS, verbs=("list",), why="how many migrations are unfinished"),
+        Right(
+            "authorization.k8s.io",
+            ("subjectaccessreviews",),
+            ("create",),
+            "may a user choose nodes, or see their names?",
         ),
     ),
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.k8s.resources import PODS
+from webhook.k8s.resources import LEASES, PODS
+from webhook.k8s.rights import Right
 from webhook.k8s.types.core import SchedulingPod
-from webhook.kubevirt.resources import UNSTRUCTURED_VMS, VMIS
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS, UNSTRUCTURED_VMS, VMIS
+from webhook.kubevirt.resources import INSTANCETYPES as NAMESPACED_INSTANCETYPES
 from webhook.kubevirt.types.views import VirtualMachine
 from webhook.names import INSTANCETYPES, SCHEDULING
 from webhook.policies.common.match_conditions import LAUNCHERS
@@ -58,5 +60,21 @@ POLICY: Final = Policy(
             match_conditions=match_conditions.of_pods,
             object_selector=LAUNCHERS,
         ),
+    ),
+    rights=(
+        Right.on(PODS, verbs=("list", "watch"), why="pods that their scheduler leaves waiting"),
+        Right.on(
+            LEASES,
+            verbs=("get",),
+            why="whether a scheduler is available; by no names: settings may declare another scheduler at any time",
+        ),
+        Right.on(VMIS, verbs=("get",), why="what the owner of a pod chose"),
+        Right.on(
+            NAMESPACED_INSTANCETYPES,
+            CLUSTER_INSTANCETYPES,
+            verbs=("get", "list", "watch"),
+            why="whether a VM's instancetype sets a scheduler",
+        ),
+        Right.on(REVISIONS, verbs=("get",), why="instancetypes and preferences as they were when a VM took them up"),
     ),
 )
