@@ -35,6 +35,8 @@ NOT_READ: Final = object()
 class Unreadable(Exception):  # noqa: N818 - a state of affairs
     """A policy needs a fact that could not be read; it must not take that for the fact's absence.
 
+    What no handler catches is answered as the endpoint's ``on_error`` says.
+
     Args:
         why: the cause as a clause.
     """
@@ -49,7 +51,7 @@ class Key(msgspec.Struct, Generic[T], frozen=True):
 
 
 class ObjectKey(Key[V], frozen=True):
-    """One object: from an informer that has it, else, or if ``fresh``, from the API server itself."""
+    """One object, None if there is none: from an informer that has it, else, or if ``fresh``, from the API server."""
 
     resource: Resource[V]
     namespace: str
@@ -225,7 +227,7 @@ class Facts:
         return facts
 
     async def get(self, key: Key[T]) -> T | None | Unavailable:
-        """The fact, None if the API server said 404, or why it is not to be had."""
+        """The fact, None if there is none (the key says what that means), or why it is not to be had."""
         if self._is_fresh:
             key = uncached_key(key)
         value: Any = self._known(key)

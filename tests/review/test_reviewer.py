@@ -7,7 +7,7 @@ import base64
 import copy
 import itertools
 import json
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import ANY, Mock
 
 import jsonpatch
@@ -41,7 +41,7 @@ from webhook.admission.decision import Decision, Reason, skip
 from webhook.admission.reasons import common
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, NamespaceKey, NodesKey, SchedulerKey, VmiKey, from_memory
+from webhook.facts import Facts, Key, KubeVirtKey, NamespaceKey, NodesKey, SchedulerKey, Unreadable, VmiKey, from_memory
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
@@ -228,6 +228,23 @@ def test_a_bug_admits_where_the_endpoint_says_so() -> None:
     verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(raise_bug), cluster=cluster, kept=kept)
     assert (verdict.decision.code, response["allowed"], "patch" in response) == (common.BUG, True, False)
     assert [type(each) for each in kept.errors] == [ZeroDivisionError] * 2
+
+
+@pytest.mark.parametrize("peeked", [None, set()], ids=["in memory", "read"])
+@pytest.mark.parametrize("policy", ["Ignore", "Fail"])
+def test_a_fact_that_nobody_can_read_is_no_bug_of_the_policy_that_needs_it(
+    policy: Any, peeked: set[Any] | None
+) -> None:
+    async def needs_it(*_: object) -> NoReturn:
+        raise Unreadable("nobody knows")
+
+    endpoint = msgspec.structs.replace(BY_PATH[f"{MIGRATION_PATH}enforce"], handler=needs_it)
+    asked = review_of(endpoint, {"kind": endpoint.kind, "metadata": {"name": "web01"}})
+    kept, cluster = KeptInMemory(), MemoryCluster(known() | opted_in(endpoint.policy), peeked=peeked)
+    verdict, response = evaluate(asked, endpoint=endpoint, cluster=cluster, kept=kept, failure_policy=policy)
+    assert (verdict.decision.code, response["allowed"]) == (common.LOOKUP_FAILED, policy == "Ignore")
+    assert "nobody knows" in verdict.decision.reasons[0].text
+    assert kept.errors == []
 
 
 async def test_every_observer_gets_evaluations_and_errors() -> None:

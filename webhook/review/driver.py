@@ -3,9 +3,10 @@
 A policy suspends with a batch of keys. `drive` reads a batch at once, under the deadline, and sends the answers back.
 
 No object is denied, and no user is warned, because of an object or a list of an informer's store, which may be a moment
-old; nodes are too many to be read again. KubeVirt checks again what a store lets pass. A user who applies an
-instancetype and a VM of it together must not read that the VM does not fit the instancetype of a second ago, so before
-such an answer all that came from stores is read again.
+old. KubeVirt checks again what a store lets pass. A user who applies an instancetype and a VM of it together must not
+read that the VM does not fit the instancetype of a second ago, so before such an answer each `ObjectKey` and `ListKey`
+that a store answered is read again. Nodes are not: they are too many. A namespace and the KubeVirt object are not
+either: `webhook.review.scope` has read the namespace again where its store would switch the policy off.
 """
 
 from __future__ import annotations
@@ -27,10 +28,6 @@ T = TypeVar("T")
 _OUT_OF_TIME: Final = "the deadline has passed before all that the answer depends on was read"
 
 
-class OutOfTime(Unreadable):
-    """The deadline has passed, and facts that the answer depends on have not been read."""
-
-
 async def drive(
     coroutine: Coroutine[Any, Any, T], cluster: Cluster, facts: Facts, deadline: float, where: str, batch: Batch = ()
 ) -> T:
@@ -46,7 +43,8 @@ async def drive(
 
     Raises:
         InputError: the coroutine takes more steps than ``facts.budget`` allows.
-        OutOfTime: the coroutine needs more facts, and the deadline has passed.
+        Unreadable: the coroutine needs more facts, and the deadline has passed. It never sees that: it is closed. Of a
+            look-up that has begun and ends too late it gets `Unavailable`.
     """
     try:
         while True:
@@ -65,7 +63,7 @@ async def drive(
 async def _read(cluster: Cluster, batch: Batch, deadline: float) -> Sequence[object]:
     """The answers to the keys of a batch, which are looked up at the same time."""
     if asyncio.get_running_loop().time() >= deadline:
-        raise OutOfTime(_OUT_OF_TIME)
+        raise Unreadable(_OUT_OF_TIME)
     if len(batch) == 1:
         # Nearly always: no task for this.
         return [await cluster.read(batch[0], deadline)]

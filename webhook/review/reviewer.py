@@ -28,10 +28,10 @@ from webhook.admission.reasons import common
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
-from webhook.facts import Batch, Facts, NotInMemory, advance, from_memory
+from webhook.facts import Batch, Facts, NotInMemory, Unreadable, advance, from_memory
 from webhook.names import Mode
 from webhook.policy import Endpoint
-from webhook.review.driver import OutOfTime, confirmed, drive
+from webhook.review.driver import confirmed, drive
 from webhook.review.scope import Scopes
 from webhook.settings.model import Settings
 
@@ -154,7 +154,7 @@ class Reviewer:
         except StopIteration as returned:
             evaluation: Evaluation = returned.value
         except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
-            evaluation = self._evaluate_bug(review, error)
+            evaluation = self._evaluate_failure(review, error)
         else:
             return PendingReview(review, coroutine, batch)
         return self._report(review, evaluation)
@@ -164,10 +164,8 @@ class Reviewer:
         review, path = pending.review, pending.review.endpoint.path
         try:
             evaluation = await drive(pending.coroutine, self.cluster, review.facts, deadline, path, pending.batch)
-        except OutOfTime as error:
-            evaluation = _unknown(review, common.lookup_failed("the request was not evaluated", error.why))
         except Exception as error:  # noqa: BLE001 - the same
-            evaluation = self._evaluate_bug(review, error)
+            evaluation = self._evaluate_failure(review, error)
         return self._report(review, evaluation)
 
     def overloaded(self, endpoint: Endpoint, prefix: bytes, why: str, status: int) -> bytes | None:
@@ -202,7 +200,10 @@ class Reviewer:
         status = status if endpoint.denies else 0
         return encode(self._report(review, _undecided(review, mode, common.overloaded(why), status)))
 
-    def _evaluate_bug(self, review: _Review, error: BaseException) -> Evaluation:
+    def _evaluate_failure(self, review: _Review, error: BaseException) -> Evaluation:
+        """The answer where the policy came to no decision: a fact could not be read, or there is a bug."""
+        if isinstance(error, Unreadable):
+            return _unknown(review, common.lookup_failed("the request was not evaluated", error.why))
         for observer in self._observers:
             observer.on_error(review.endpoint, error)
         return _unknown(review, common.internal_error(review.received.request.uid))
@@ -251,7 +252,10 @@ def encode(evaluation: Evaluation) -> bytes:
 
 
 async def _decide(review: _Review, scopes: Scopes) -> Evaluation:
-    """Everything from the scope to the patch, from facts alone."""
+    """Everything from the scope to the patch, from facts alone: the coroutine that is driven for a review.
+
+    The scope, the policy, and `confirmed` around the policy await facts within it.
+    """
     endpoint, received, facts = review.endpoint, review.received, review.facts
     request = received.request
     where, section = await scopes.resolve(endpoint.policy, endpoint.stage, request, facts, review.settings)

@@ -415,6 +415,7 @@ def guard_of(request: web.BaseRequest) -> Guard:
     Raises:
         ConnectionResetError: the client has gone.
     """
+    # aiohttp has the guard's `_HttpTransport`, which answers for the real transport, whose protocol is the guard.
     transport = request.transport
     guard = transport.get_protocol() if transport else None
     if not isinstance(guard, Guard):
