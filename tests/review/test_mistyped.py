@@ -1,8 +1,8 @@
 """Whatever type the values have that a tenant writes, no review ends as an internal error.
 
 Every key of an object, of the object that it replaces, and of the objects that are read beside it as plain JSON, gets
-values of all types, one key at a time. So do the keys that policies look for, where they are absent: CRDs have no
-schema for a template's metadata, so that the API server stores there whatever is written.
+values of all types, one key at a time, or is left out. The keys that policies look for get such values, too, where they
+are absent: CRDs have no schema for a template's metadata, so that the API server stores there whatever is written.
 """
 
 from __future__ import annotations
@@ -154,6 +154,16 @@ def written(value: Json, path: Path, new: object) -> Json:
     return result
 
 
+def without(value: Json, path: Path) -> Json:
+    """A copy that lacks what stands at a path."""
+    result = copy.deepcopy(value)
+    inner: Any = result
+    for key in path[:-1]:
+        inner = inner[key]
+    del inner[path[-1]]
+    return result
+
+
 def places(obj: Json) -> list[Path]:
     """What is there, and what is looked for."""
     looked_for: list[Path] = [
@@ -177,6 +187,8 @@ async def test_no_type_of_a_value_is_an_internal_error(case: Case, part: str) ->
         for value in VALUES:
             body = case.body | {"request": request | {part: written(request[part], path, value)}}
             await evaluate(case, body, case.facts)
+    for path in paths(request[part]):
+        await evaluate(case, case.body | {"request": request | {part: without(request[part], path)}}, case.facts)
 
 
 KEYED = ("spec", "template", "spec", "topologySpreadConstraints")

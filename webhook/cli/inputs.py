@@ -211,8 +211,10 @@ def counted_objects(
         for document in read(part).documents:
             value = document.value
             name, version = value.get("kind"), value.get("apiVersion")
+            if not isinstance(name, str) or not isinstance(version, str):
+                continue
             kind = KINDS.get(name) if name in COUNTED_KINDS else None
-            if kind is None or not isinstance(version, str) or version.rpartition("/")[0] != kind.group:
+            if kind is None or version.rpartition("/")[0] != kind.group:
                 continue
             if schemas and schemas.findings(value):
                 continue

@@ -119,6 +119,7 @@ async def to_review_request(
     kind, own = value["kind"], metadata.get("namespace")
     template = _template(value)
     obj = _convert_for_review(value, template, source, sending.parameters)
+    _check_place(obj["metadata"], source)
     labels = obj["metadata"].get("labels")
     is_launcher = isinstance(labels, dict) and labels.get(names.APP_LABEL) == names.LAUNCHER_APP
     user = sending.user or _OWNER
@@ -154,7 +155,8 @@ def holds_reviewed(value: Json) -> bool:
     group, kind = str(value.get("apiVersion")).rpartition("/")[0], value.get("kind")
     if (group, kind) != ("template.openshift.io", "Template"):
         return False
-    return any(isinstance(each, dict) and is_reviewed(each) for each in value.get("objects") or ())
+    objects = value.get("objects")
+    return isinstance(objects, list) and any(isinstance(each, dict) and is_reviewed(each) for each in objects)
 
 
 class _Template(msgspec.Struct, frozen=True):
@@ -189,11 +191,18 @@ def _check(value: Json, source: str, namespace: str | None) -> Json:
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         raise InputError("metadata is missing", source, "use a manifest with metadata.name")
+    _check_place(metadata, source)
     own = metadata.get("namespace")
     if namespace and own and own != namespace:
         what = f"metadata.namespace is {quote(str(own))}, but -n names {quote(namespace)}"
         raise InputError(what, source, "remove -n, or review this object separately")
     return metadata
+
+
+def _check_place(metadata: Json, source: str) -> None:
+    for field in ("name", "namespace"):
+        if not isinstance(metadata.get(field), str | None):
+            raise InputError(f"metadata.{field} is not a string", source, "put it in quotes")
 
 
 def _convert_for_review(value: Json, template: _Template | None, source: str, parameters: Mapping[str, str]) -> Json:

@@ -413,6 +413,8 @@ class _VmExplainer:
 
     async def explain(self) -> VmExplanation:
         vm, running = await self._read("VirtualMachine"), await self._read("VirtualMachineInstance")
+        placed = self._placed(running)
+        node = placed.node_name if placed else ""
         present = vm or running
         if present is None:
             what = f"VirtualMachine {'/'.join(self._place)} does not exist"
@@ -440,7 +442,7 @@ class _VmExplainer:
                 reports.append(report)
             pod, report = await self._create(pod_of(vmi), vmi=vmi)
             reports.append(report)
-        if running and _node_of(running):
+        if running and node:
             reports += await self._when_running(running)
         exists = running is not None
         start = (
@@ -449,15 +451,15 @@ class _VmExplainer:
             else None
         )
         migration = None
-        if running and _node_of(running):
+        if node:
             migration = await self._readable("where it could migrate to", self._migration())
-        waiting = await self._readable("why it waits", self._waiting(running)) if running else ""
+        waiting = await self._readable("why it waits", self._waiting(placed, running)) if placed and running else ""
         return VmExplanation(
             schema=VM_SCHEMA,
             namespace=self._place[0],
             name=self._place[1],
             kind="VirtualMachine" if vm else "VirtualMachineInstance",
-            running_on=_node_of(running),
+            running_on=node,
             scheduler=pod["spec"]["schedulerName"] if pod else "",
             requests=tuple(reports),
             denial=denial,
@@ -521,10 +523,17 @@ class _VmExplainer:
         pods = await self._sources.once.read(key, self._deadline)
         return () if isinstance(pods, Unavailable) else pods or ()
 
-    async def _waiting(self, running: Json) -> str:
-        vmi = msgspec.convert(running, Vmi)
-        scheduler = running["spec"].get("schedulerName") or _DEFAULT_SCHEDULER
-        return waiting_for(vmi, await self._pods(running), scheduler)
+    def _placed(self, running: Json | None) -> Vmi | None:
+        """The VMI that exists, as placements read it; None: there is none, or it cannot be read, which is a gap."""
+        try:
+            return None if running is None else _view(running, Vmi)
+        except InputError as error:
+            self._gaps.append(f"the VMI that exists: {error.what}")
+            return None
+
+    async def _waiting(self, vmi: Vmi, running: Json) -> str:
+        scheduler = (running.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER
+        return waiting_for(vmi, await self._pods(running), str(scheduler))
 
     async def _migration(self) -> MigrationExplanation | None:
         once = self._sources.once
@@ -602,11 +611,6 @@ async def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exis
     if vmi.domain.devices and vmi.domain.devices.claims_devices:
         gaps.append("devices that the VM claims by ResourceClaims")
     return _Start(eligibility, tuple(gaps), tuple(notes), admission.obstacles)
-
-
-def _node_of(running: Json | None) -> str:
-    """The node that a VMI runs on; empty: none."""
-    return ((running or {}).get("status") or {}).get("nodeName") or ""
 
 
 def _unevaluated(place: Namespace | Unavailable | None) -> Iterator[str]:
