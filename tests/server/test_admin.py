@@ -51,6 +51,7 @@ async def test_each_part_is_below_its_path(admin: Visitor) -> None:
 async def test_the_root_leads_to_the_page(admin: Visitor, visit: Visit, counted: CountedServer) -> None:
     assert (await admin.get("/"))[0] == 302
     assert admin.headers["Location"] == PAGE_PATH
+    assert ((await admin.get("/", "POST"))[0], admin.headers["Allow"]) == (405, "GET, HEAD")
     other = await visit(admin_application({METRICS_PATH: page()}, counted, guarded=False))
     assert (await other.get("/"))[0] == 404
 
@@ -74,5 +75,5 @@ async def test_what_is_not_there_has_the_limit_of_what_is(admin: Visitor, monkey
         return False
 
     monkeypatch.setattr("webhook.server.guard.ConnectionLimiter.wait", never)
-    for path in ("/x", explainer.PATH, METRICS_PATH):
+    for path in ("/", "/x", explainer.PATH, METRICS_PATH):
         assert (await admin.get(path))[0] == 429

@@ -12,9 +12,10 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from webhook.install import components
-from webhook.server.answers import TrafficObserver, errors_to_answers, response, text
+from webhook.server.answers import TrafficObserver, errors_to_answers, text
 from webhook.server.authorizer import Authorizer, limited
 from webhook.server.guard import Limits
 from webhook.server.listener import SHUTDOWN_SECONDS, Listener, serving
@@ -38,21 +39,24 @@ def admin_application(
         guarded: clients need a bearer token; False: any client may ask whose ``Host`` is a loopback address.
     """
     errors = errors_to_answers(traffic, f"ask for {', '.join(sorted(parts))}", _as_text, path="the admin listener")
-    application = web.Application(middlewares=[errors])
-    for path, part in parts.items():
-        application.add_subapp(path, part)
     limit = limited(names_host=not guarded)
 
-    async def find(request: web.Request) -> web.Response:
-        if request.path != "/" or PAGE_PATH not in parts:
-            raise web.HTTPNotFound
-        return response(302, b"", "text/plain; charset=utf-8", {"Location": PAGE_PATH} | _HEADERS)
+    @web.middleware
+    async def limit_elsewhere(request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Limit what is below no part's path; each part has a limit of its own."""
+        is_elsewhere = request.match_info.apps[-1] is application
+        return await (limit(request, handler) if is_elsewhere else handler(request))
 
-    async def elsewhere(request: web.Request) -> web.StreamResponse:
-        return await limit(request, find)
-
-    application.router.add_route("*", "/{path:.*}", elsewhere)
+    application = web.Application(middlewares=[errors, limit_elsewhere])
+    for path, part in parts.items():
+        application.add_subapp(path, part)
+    if PAGE_PATH in parts:
+        application.router.add_get("/", _to_page)
     return application
+
+
+async def _to_page(_request: web.Request) -> web.Response:
+    raise web.HTTPFound(PAGE_PATH)
 
 
 async def _as_text(status: int, sentence: str, headers: Mapping[str, str]) -> web.Response:

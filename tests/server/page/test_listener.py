@@ -35,8 +35,9 @@ VOLUME_RIGHT = AccessKey.of(ALICE, "get", "", "persistentvolumes")
 # Of one client.
 SHARE = MAX_IN_FLIGHT // 2
 MATRIX = "/page/placement?namespace=demo&name=web01"
-PATHS = ["/page", "/page/decisions", "/page/decisions/1", "/page/health", "/page/reasons", "/page/placement", MATRIX]
-PATHS += ["/page/reasons/scheduler-injected", f"{MATRIX}&to=zone%3Db&node=node-a1", "/page/style.css", "/page/icon.svg"]
+PAGES = ["/page", "/page/decisions", "/page/decisions/1", "/page/health", "/page/reasons", "/page/placement", MATRIX]
+PAGES += ["/page/reasons/scheduler-injected", f"{MATRIX}&to=zone%3Db&node=node-a1"]
+PATHS = [*PAGES, "/page/style.css", "/page/icon.svg"]
 
 
 def signed_in(**answers: Any) -> dict[Key[Any], object]:
@@ -84,6 +85,21 @@ async def test_elsewhere_a_token_is_needed(page: Opened, token: str, answers: di
         got, text = await opened.get(path, token=token)
         assert (got, "secret-name" in text) == (status, status == 200 and path != "/page")
         assert status != 401 or opened.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize(("token", "may", "status"), [("", True, 401), ("BAD", True, 401), ("GOOD", False, 403)])
+async def test_who_may_not_look_learns_nothing_about_paths(
+    page: Opened, method: str, token: str, may: bool, status: int
+) -> None:
+    opened = await page(signed_in(may=may), "0.0.0.0:0")
+    opened.recorder.write(record())
+    paths = [*PAGES, "/page/", "/page/x", "/page/x/", "/page/decisions/", "/page/decisions/2", "/page/decisions/x"]
+    paths += ["/page/reasons/x", "/page/style.css/", "/page//decisions"]
+    answers = {await opened.get(path, method, token) for path in paths}
+    assert {got for got, _ in answers} == {status}
+    assert len(answers) == 1
+    assert {name: opened.headers[name] for name in HEADERS} == HEADERS
 
 
 @pytest.mark.parametrize("missing", ["vmi", "nodes"])
@@ -175,6 +191,63 @@ async def test_what_is_not_there_is_said_in_a_page(page: Opened, path: str, stat
     assert opened.counted.crashes == []
 
 
+async def test_what_is_not_there_is_named_and_leads_to_the_overview(page: Opened) -> None:
+    opened = await page()
+    for path, named in (
+        ("/page/nodes", "/page/nodes"),
+        ("/page/decisions/7", "decision 7"),
+        ("/page/reasons/%3Cb%3E", "&lt;b&gt;"),
+    ):
+        status, text = await opened.get(path)
+        assert (status, named in text, '<a href="/page">Overview</a>' in text) == (404, True, True)
+        assert "<h1>Not found</h1>" in text
+        assert {name: opened.headers[name] for name in HEADERS} == HEADERS
+
+
+@pytest.mark.parametrize(
+    ("path", "here"),
+    [
+        *(("/page", "Overview"), ("/page/decisions", "Decisions"), ("/page/decisions/1", "Decisions")),
+        *((MATRIX, "Placement"), ("/page/health", "Health"), ("/page/reasons", "Reasons")),
+        *(("/page/reasons/scheduler-injected", "Reasons"), ("/page/reasons/scheduler%2Dinjected", "Reasons")),
+    ],
+)
+async def test_the_navigation_says_where_a_page_is(page: Opened, path: str, here: str) -> None:
+    opened = await page()
+    opened.recorder.write(record())
+    status, text = await opened.get(path)
+    assert (status, re.findall('aria-current="page">([^<]*)<', text)) == (200, [here])
+
+
+async def test_a_slash_at_the_end_of_an_address_is_one_too_many(page: Opened) -> None:
+    opened = await page()
+    opened.recorder.write(record())
+    for address in PATHS:
+        path, mark, query = address.partition("?")
+        for method in ("GET", "HEAD"):
+            status, _ = await opened.get(f"{path}/{mark}{query}", method)
+            assert (status, opened.headers["Location"]) == (308, address)
+            assert {name: opened.headers[name] for name in HEADERS} == HEADERS
+    assert (await opened.get("/page/nodes/"))[0] == 404
+    assert (await opened.get("/page/decisions/7/"))[0] == 308
+
+
+@pytest.mark.parametrize(
+    "target", ["http://evil.example/page/", "//evil.example/page/", "/page//evil.example/", "/page/..//evil.example/"]
+)
+async def test_no_address_leads_to_another_host(page: Opened, target: str) -> None:
+    opened = await page()
+    url = opened.client.make_url("/")
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+    answer = (await reader.read()).decode()
+    writer.close()
+    assert int(answer.split()[1]) in (308, 404)
+    for location in re.findall(r"(?im)^Location: *(.*)\r$", answer):
+        assert re.match("/page(/|$)", location)
+    assert opened.counted.crashes == []
+
+
 async def test_a_page_loads_itself_again_only_for_who_asks_for_it(page: Opened) -> None:
     opened = await page()
     await opened.get("/page/decisions")
@@ -202,6 +275,7 @@ async def test_a_bug_is_one_plain_sentence(page: Opened, monkeypatch: pytest.Mon
     status, text = await opened.get()
     assert status == 500
     assert "ZeroDivisionError" not in text
+    assert {name: opened.headers[name] for name in HEADERS} == HEADERS
     assert len(opened.counted.crashes) == 1
 
 

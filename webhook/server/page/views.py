@@ -1,4 +1,4 @@
-"""What each path of the page shows: the name of a template, and its values."""
+"""What each view of the page shows: the name of a template, and its values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 from urllib.parse import urlencode
 
 import msgspec
+from aiohttp import web
 
 from webhook import names
 from webhook.admission.audit import Label
@@ -25,6 +26,7 @@ from webhook.policies.registry import ENDPOINTS
 from webhook.review.driver import drive
 from webhook.review.scope import of_namespace
 from webhook.server.admin import PAGE_PATH
+from webhook.server.answers import RequestDenied
 from webhook.server.authorizer import DEADLINE_SECONDS
 from webhook.server.explanations.explainer import parameters, question_of
 from webhook.server.page.health import HealthHistory, HealthRow, health_rows, window
@@ -195,8 +197,8 @@ _PLACE_PARAMETERS: Final = ("namespace", "name", "to", "node", "first")
 _VM_KINDS: Final = ("VirtualMachine", "VirtualMachineInstance")
 _BAD: Final = ("denied", "error", "would-deny")
 
-# Checks that the sender may ask; raises what the listener answers.
-Permit = Callable[[Question], Awaitable[FactPermissions]]
+# Checks that the sender of a request may ask; raises what the listener answers.
+Permit = Callable[[web.Request, Question], Awaitable[FactPermissions]]
 
 
 class PageAnswer(msgspec.Struct, frozen=True):
@@ -214,7 +216,10 @@ class PageAnswer(msgspec.Struct, frozen=True):
 
 
 class PageViews(msgspec.Struct, frozen=True):
-    """The paths of the page: what they show is read from these.
+    """The views of the page: what they show is read from these.
+
+    Each raises an `InputError` where a parameter is not valid, a `RequestDenied` where there is nothing to show, and
+    `Unreadable` where something is not known now.
 
     Attributes:
         settings: returns the settings in force.
@@ -227,33 +232,9 @@ class PageViews(msgspec.Struct, frozen=True):
     history: HealthHistory
     waiting_for: Callable[[], tuple[str, ...]]
 
-    async def show(self, path: str, query: str, permit: Permit) -> PageAnswer | None:
-        """The answer to a request for a path that begins with `PATH`; None: there is nothing.
-
-        Raises:
-            InputError: a parameter is not valid.
-            Unreadable: something is not known now.
-        """
-        first, _, second = path.removeprefix(PATH).strip("/").partition("/")
-        match first, second:
-            case "", "":
-                return await self._overview(PageQuery(query, ("prefix", "first", "refresh")))
-            case "decisions", "":
-                return self._decisions(PageQuery(query, _DECISION_PARAMETERS))
-            case "health", "":
-                return self._health(PageQuery(query, ("refresh",)))
-            case "placement", "":
-                return await self._placement(PageQuery(query, _PLACE_PARAMETERS), permit)
-            case "reasons", "":
-                return _reasons()
-            case _, "":
-                return None
-        PageQuery(query, ())
-        if first == "decisions":
-            return self._decision(second)
-        return self._reason(second) if first == "reasons" else None
-
-    async def _placement(self, query: PageQuery, permit: Permit) -> PageAnswer:
+    async def placement(self, permit: Permit, request: web.Request) -> PageAnswer:
+        """Where a VM can migrate to; without one in the query, the VMs to choose from."""
+        query = _query(request, _PLACE_PARAMETERS)
         fields = {name: query.text(name) for name in ("namespace", "name", "node")}
         fields["to"] = ", ".join(query.texts("to"))
         path, template = f"{PATH}/placement", "placement.html"
@@ -263,7 +244,7 @@ class PageViews(msgspec.Struct, frozen=True):
         try:
             fix, first = "name a running VM and its namespace", query.number("first")
             question = question_of(fields, query.texts("to"), fix)
-            question = question._replace(reader=await permit(question))
+            question = question._replace(reader=await permit(request, question))
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
             facts = Facts(time.time(), self.cluster.peek)
             placement = matrix(question, facts, first=first, count=ROWS)
@@ -289,7 +270,9 @@ class PageViews(msgspec.Struct, frozen=True):
         path, shown = f"{PATH}/placement", islice(found, ROWS)
         return [(f"{place}/{name}", links.link(path, namespace=place, name=name)) for place, name in shown]
 
-    async def _overview(self, query: PageQuery) -> PageAnswer:
+    async def overview(self, request: web.Request) -> PageAnswer:
+        """What was decided today, the health, and the modes by namespace."""
+        query = _query(request, ("prefix", "first", "refresh"))
         first, prefix = query.number("first"), query.text("prefix")
         counts = self.recorder.counts
         rows, count = await namespace_table(self.cluster, self.settings(), counts, prefix=prefix, first=first)
@@ -308,7 +291,9 @@ class PageViews(msgspec.Struct, frozen=True):
         }
         return _live("overview.html", PATH, query, values)
 
-    def _decisions(self, query: PageQuery) -> PageAnswer:
+    async def decisions(self, request: web.Request) -> PageAnswer:
+        """The latest decisions."""
+        query = _query(request, _DECISION_PARAMETERS)
         filters = {name: query.text(name) for name in ("namespace", "name", "code")}
         filters["policy"] = query.one_of("policy", _NAMES)
         filters["decision"] = query.one_of("decision", _LABELS)
@@ -340,11 +325,13 @@ class PageViews(msgspec.Struct, frozen=True):
         }
         return _live("decisions.html", path, query, values)
 
-    def _decision(self, number: str) -> PageAnswer | None:
-        is_number = number.isascii() and number.isdecimal() and len(number) < 16
-        it = self.recorder.log.get(int(number)) if is_number else None
+    async def decision(self, request: web.Request) -> PageAnswer:
+        """The decision whose ``number`` is in the path."""
+        _query(request, ())
+        number = request.match_info["number"]
+        it = self.recorder.log.get(int(number))
         if it is None:
-            return None
+            raise RequestDenied(404, f"this replica has no decision {number}; each replica keeps its own latest ones")
         record, about, links = it.record, it.record.object, PageQuery("", ())
         message, where = record.message, {"namespace": about.namespace, "name": about.name}
         if message and record.mode == names.ENFORCE:
@@ -360,14 +347,27 @@ class PageViews(msgspec.Struct, frozen=True):
         }
         return PageAnswer("decision.html", values)
 
-    def _reason(self, code: str) -> PageAnswer | None:
+    async def reasons(self, request: web.Request) -> PageAnswer:
+        """What each reason code means."""
+        _query(request, ())
+        rows = sorted(MEANINGS.items(), key=lambda row: row[0])
+        sections = [("several policies", [row for row in rows if len(row[1].policies) > 1])]
+        sections += [(policy, [row for row in rows if row[1].policies == (policy,)]) for policy in _NAMES]
+        return PageAnswer("reasons.html", {"sections": sections})
+
+    async def reason(self, request: web.Request) -> PageAnswer:
+        """What the reason ``code`` in the path means, and the latest decisions with it."""
+        _query(request, ())
+        code = request.match_info["code"]
         meaning = MEANINGS.get(code)
         if meaning is None:
-            return None
+            raise RequestDenied(404, f"{quote(code)} is not a reason code; {PATH}/reasons lists all of them")
         rows = self.recorder.log.latest(lambda each: any(reason.code == code for reason in each.record.reasons))
         return PageAnswer("reason.html", {"code": code, "meaning": meaning, "rows": list(islice(rows, _FEW_ROWS))})
 
-    def _health(self, query: PageQuery) -> PageAnswer:
+    async def health(self, request: web.Request) -> PageAnswer:
+        """The health of schedulers and certificates over time."""
+        query = _query(request, ("refresh",))
         rows = self._health_rows()
         sections = [
             ("Schedulers", [row for row in rows if row.subject.kind == "scheduler"]),
@@ -383,11 +383,8 @@ class PageViews(msgspec.Struct, frozen=True):
         return health_rows(self.history.spans(), self.history.since, time.time())
 
 
-def _reasons() -> PageAnswer:
-    rows = sorted(MEANINGS.items(), key=lambda row: row[0])
-    sections = [("several policies", [row for row in rows if len(row[1].policies) > 1])]
-    sections += [(policy, [row for row in rows if row[1].policies == (policy,)]) for policy in _NAMES]
-    return PageAnswer("reasons.html", {"sections": sections})
+def _query(request: web.Request, parameter_names: Collection[str]) -> PageQuery:
+    return PageQuery(request.rel_url.raw_query_string, parameter_names)
 
 
 def _live(template: str, path: str, query: PageQuery, values: dict[str, Any]) -> PageAnswer:
