@@ -37,8 +37,8 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 async def traced(start: Start, cluster: MemoryCluster | None = None) -> AsyncIterator[tuple[ServedApp, Any]]:
     """A server whose spans can be read once it has ended."""
     exporter = InMemorySpanExporter()
-    async with tracing.with_tracing(exporter) as observer:
-        yield await start(cluster, observer=observer, middlewares=[tracing.remember_request]), exporter
+    async with tracing.with_tracing(exporter) as traces:
+        yield await start(cluster, observer=traces.observers[0], middlewares=traces.middlewares), exporter
 
 
 async def test_a_review_is_a_span_below_the_senders(start: Start) -> None:

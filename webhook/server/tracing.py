@@ -10,11 +10,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from webhook import __version__
 from webhook.admission import wire
@@ -26,23 +25,9 @@ from webhook.server.part import Contribution, Kernel, Part
 from webhook.text import shorten
 
 _NAME: Final = "kubevirt-webhook"
-_HEADERS: Final = ("traceparent", "tracestate")
 # Of an attribute that a tenant chose.
 _MAX_LENGTH: Final = 256
 _NANOSECONDS: Final = 1_000_000_000
-
-# The request that is being answered: the observer of its review does not get it.
-_request: ContextVar[web.Request | None] = ContextVar("request", default=None)
-
-
-@web.middleware
-async def remember_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A middleware by which the span of a review knows the request that it belongs to."""
-    token = _request.set(request)
-    try:
-        return await handler(request)
-    finally:
-        _request.reset(token)
 
 
 class SpanObserver(Observer):
@@ -54,10 +39,8 @@ class SpanObserver(Observer):
 
     def __init__(self, tracer: Any) -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._tracer: Final = tracer
-        self._propagator: Final = TraceContextTextMapPropagator()
         self._kind: Final = SpanKind.SERVER
         self._failed: Final = Status(StatusCode.ERROR)
 
@@ -66,7 +49,6 @@ class SpanObserver(Observer):
         end = time.time_ns()
         span = self._tracer.start_span(
             f"{endpoint.verb} {endpoint.policy} {endpoint.resource}",
-            context=self._parent(),
             kind=self._kind,
             attributes=attributes_of(endpoint, evaluation),
             start_time=end - int(seconds * _NANOSECONDS),
@@ -75,14 +57,23 @@ class SpanObserver(Observer):
             span.set_status(self._failed)
         span.end(end)
 
-    def _parent(self) -> Any:
-        """The context that the sender's headers name; None: the review is a trace of its own."""
-        request = _request.get()
-        if request is None:
-            return None
-        headers = request.headers
-        carrier = {name: headers[name] for name in _HEADERS if name in headers}
-        return self._propagator.extract(carrier) if carrier else None
+
+def _continuing_trace() -> Middleware:
+    """A middleware: spans that are made during a request belong to the trace that its headers name."""
+    from opentelemetry import context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    propagator = TraceContextTextMapPropagator()
+
+    @web.middleware
+    async def continue_trace(request: web.Request, handler: Handler) -> web.StreamResponse:
+        token = context.attach(propagator.extract(request.headers))
+        try:
+            return await handler(request)
+        finally:
+            context.detach(token)
+
+    return continue_trace
 
 
 def attributes_of(endpoint: Endpoint, evaluation: Evaluation) -> dict[str, str | bool | int | list[str]]:
@@ -109,10 +100,8 @@ def _bound_text(text: str) -> str:
 
 
 @asynccontextmanager
-async def with_tracing(exporter: Any = None) -> AsyncIterator[Observer]:
-    """The observer that makes spans; at the end, spans that wait are sent.
-
-    It needs the middleware `remember_request`.
+async def with_tracing(exporter: Any = None) -> AsyncIterator[Contribution]:
+    """What makes spans of reviews; at the end, spans that wait are sent.
 
     Without an exporter they go to OTLP over HTTP; an `InputError` where OpenTelemetry is not installed.
     """
@@ -132,7 +121,8 @@ async def with_tracing(exporter: Any = None) -> AsyncIterator[Observer]:
     provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
-        yield SpanObserver(provider.get_tracer(_NAME, __version__))
+        observer = SpanObserver(provider.get_tracer(_NAME, __version__))
+        yield Contribution(observers=(observer,), middlewares=(_continuing_trace(),))
     finally:
         # It waits for the last spans to be sent.
         await asyncio.to_thread(provider.shutdown)
@@ -140,8 +130,8 @@ async def with_tracing(exporter: Any = None) -> AsyncIterator[Observer]:
 
 @asynccontextmanager
 async def _running(_: Kernel) -> AsyncIterator[Contribution]:
-    async with with_tracing() as observer:
-        yield Contribution(observers=(observer,), middlewares=(remember_request,))
+    async with with_tracing() as contribution:
+        yield contribution
 
 
 TRACING: Final = Part("traces", lambda kernel: kernel.at_start.traces, _running)
