@@ -73,8 +73,10 @@ class Serving:
 
 
 @contextmanager
-def serving(*arguments: str, pair: Pair | None = None, end: int = signal.SIGTERM) -> Iterator[Serving]:
-    command = [sys.executable, "-m", "webhook", "serve", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
+def serving(
+    *arguments: str, pair: Pair | None = None, end: int = signal.SIGTERM, program: tuple[str, ...] = ("webhook",)
+) -> Iterator[Serving]:
+    command = [sys.executable, "-m", *program, "serve", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
     trust = ssl.create_default_context(cadata=pair.authority.decode()) if pair else None
     with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -17,7 +17,7 @@ import msgspec
 
 from webhook import facts, names
 from webhook.cluster.directory import KINDS, FileObject, Index, add_object, describe_wrong_type, kind_of, read_objects
-from webhook.cluster.scheduler_health import Waiting, WaitingPods
+from webhook.cluster.scheduler_health import Waiting, WaitingPods, has_opted_in
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, InputErrors, Unavailable
 from webhook.k8s.documents import Document, mistakes_of
@@ -208,8 +208,7 @@ class FilesCluster(Cluster):
 
     def _has_opted_in(self, name: str) -> bool:
         namespace = self._view(NAMESPACES, "", name)
-        label = namespace.meta.label(names.policy_label(names.SCHEDULING)) if isinstance(namespace, Namespace) else None
-        return label == names.ENFORCE or (label is None and self._settings.is_cluster_wide(names.SCHEDULING))
+        return has_opted_in(namespace if isinstance(namespace, Namespace) else Namespace(), self._settings)
 
 
 def read_index(directory: str | os.PathLike[str], skipped: dict[str, None] | None = None) -> Index:

@@ -34,7 +34,7 @@ from webhook import facts, names
 from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.instancetype_cache import InstancetypeCache
-from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor
+from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor, has_opted_in
 from webhook.cluster.source import Cluster, NodeReports
 from webhook.errors import Unavailable, quote
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerKey
@@ -643,12 +643,11 @@ class LiveCluster(Cluster):
             self._reports.put(name, new.images)
 
     def _has_opted_in(self, name: str) -> bool:
-        """Whether a namespace, as the store has it, has opted in to scheduling."""
+        """Whether pods of a namespace, as the store has it, count for the health of schedulers."""
         namespace = self._namespaces.get(name)
         if namespace is None or name in self._settings.every_excluded_namespace:
             return False
-        label = namespace.meta.label(names.policy_label(names.SCHEDULING))
-        return label == names.ENFORCE or (label is None and self._settings.is_cluster_wide(names.SCHEDULING))
+        return has_opted_in(namespace, self._settings)
 
     def _kubevirt_versions(self) -> tuple[str, str, str] | None:
         kubevirt = find_in_use(self._kubevirts)

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
+from webhook import names
 from webhook.admission.decision import Reason
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
@@ -40,13 +41,25 @@ from webhook.k8s.client.freshness import Fresh, Freshness, Unknown
 from webhook.k8s.client.reflector import ObjectStore, OnRestore, Reflector, is_behind
 from webhook.k8s.resources import LEASES, PENDING_PODS
 from webhook.k8s.types.core import PendingPod
-from webhook.k8s.types.meta import Lease, LeaseSpec, Object, ObjectMeta, unix_time
+from webhook.k8s.types.meta import Lease, LeaseSpec, Namespace, Object, ObjectMeta, unix_time
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.kubevirt.types.views import ActiveVmi
+from webhook.settings.model import Settings
 from webhook.settings.schedulers import HealthCheck
 
 DEFAULT_LEASE_SECONDS: Final = 15  # kube-scheduler's own default
+
+
+def has_opted_in(namespace: Namespace, settings: Settings) -> bool:
+    """Whether a namespace enforces a policy that asks for the health of schedulers."""
+    for policy, section in settings.policies.items():
+        label = namespace.meta.label(names.policy_label(policy))
+        is_enforced = label == names.ENFORCE or (label is None and section.cluster_wide)
+        if is_enforced and section.watched_schedulers:
+            return True
+    return False
+
 
 # How far ahead of the local clock that of a scheduler's node may be before its renewTime proves nothing.
 _CLOCK_SKEW: Final = 60.0
@@ -319,7 +332,7 @@ class HealthEvidence:
 
     Args:
         settings: what counts as evidence.
-        opted_in: whether a namespace has opted in to scheduling.
+        opted_in: as `has_opted_in`, by the name of a namespace.
     """
 
     def __init__(self, settings: HealthCheck, opted_in: Callable[[str], bool]) -> None:
@@ -371,7 +384,7 @@ class SchedulerMonitor:
         transport: the connection to the API server.
         scheduler: the profile name that pods name.
         settings: what to watch.
-        opted_in: whether a namespace has opted in to scheduling: only the pods of such namespaces are evidence.
+        opted_in: as `has_opted_in`, by the name of a namespace: only the pods of such namespaces are evidence.
         on_change: runs for every change of the scheduler's state in the cluster; must neither block nor raise.
         on_restore: as that of `Reflector`.
         on_doubt: runs when the Lease is older than it was: etcd may have been restored from an older copy.

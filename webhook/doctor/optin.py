@@ -49,7 +49,7 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
         wide = " (cluster-wide)" if installation.settings.policy(policy).cluster_wide else ""
         texts.append(f"{policy}{wide}: {', '.join(counts) or 'none'}")
     what = f"{pluralize(len(namespaces), 'namespace')}; {'; '.join(texts)}"
-    todo = f"opt one in: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}=audit"
+    todo = f"opt one in: kubectl label namespace NAME {next(iter(_LABELS), '')}=audit"
     none_opted_in = warning("none-opted-in", "coverage", f"0 of {what}", todo)
     findings = [ok("opted-in", "coverage", what) if is_any else none_opted_in]
     findings += _check_allowed("settings", installation.settings.of(InstancetypeSettings))

@@ -40,12 +40,15 @@ def policies(settings: Settings) -> list[Manifest]:
     Raises:
         InputError: a rule needs a setting that is missing.
     """
-    return [*(_scheduler(settings) if settings.of(SchedulingSettings).schedulers else ()), *_migrations(settings)]
+    made = {names.SCHEDULING: _scheduler, names.MIGRATION: _migrations}
+    return [manifest for policy in settings.policies if policy in made for manifest in made[policy](settings)]
 
 
 def _scheduler(settings: Settings) -> list[Manifest]:
     """Write the namespace's scheduler into VMIs without one; where a namespace only warns, say so."""
     scheduling = settings.of(SchedulingSettings)
+    if not scheduling.schedulers:
+        return []
     declared = ", ".join(f'"{name}"' for name in sorted(scheduling.schedulers))
     # The namespace's own value, else the settings'.
     own = f"namespaceObject.metadata.?annotations[?'{names.SCHEDULER_NAME_ANNOTATION}'].orValue('')"

@@ -521,11 +521,6 @@ class Settings(_AfterPolicies, _BeforePolicies):
         """The schedulers, by name, whose health a policy asks for."""
         return {name: each for section in self.policies.values() for name, each in section.watched_schedulers.items()}
 
-    def is_cluster_wide(self, policy: PolicyName) -> bool:
-        """Whether a policy is enforced in namespaces without its label; not if there is no such policy."""
-        section = self.policies.get(policy)
-        return section is not None and section.cluster_wide
-
     def of(self, section: type[P]) -> P:
         """The section of a class; its defaults where there is no such policy."""
         return next((each for each in self.policies.values() if isinstance(each, section)), section())
