@@ -75,3 +75,16 @@ class Unavailable(msgspec.Struct, frozen=True):
     """
 
     why: str
+
+
+class FileGap(Unavailable, frozen=True):
+    """What objects in files do not show.
+
+    Attributes:
+        code: ``needs-cluster`` for what only a running cluster answers, ``not-in-files`` for objects that are missing,
+            ``unreadable`` for a malformed one.
+        todo: what to do, a clause in the imperative.
+    """
+
+    code: str
+    todo: str

@@ -1,4 +1,4 @@
-"""A policy as one value: its name, the section of the settings that it reads, its reasons, endpoints and rights.
+"""A policy as one value: its name, endpoints, and all that goes with them.
 
 Each directory in `webhook.policies` has such a value, `webhook.policies.registry` has all of them. Routes, webhook
 configurations, permissions and the meanings of reasons are derived from it.
@@ -6,15 +6,17 @@ configurations, permissions and the meanings of reasons are derived from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from webhook.admission.decision import Decision
 from webhook.admission.reasons.catalog import Meaning
 from webhook.admission.wire import Codec, Request
+from webhook.errors import Unavailable
 from webhook.facts import Facts
+from webhook.findings import Finding
 from webhook.k8s.resources import Resource
 from webhook.k8s.rights import Right
 from webhook.k8s.types.meta import Object
@@ -173,6 +175,32 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
     )
 
 
+class Objects(Protocol):
+    """Reads a cluster's objects: `webhook.cluster.reader.ObjectReader`."""
+
+    async def all(self, resource: Resource[V]) -> tuple[V, ...] | Unavailable:
+        """All objects of a kind."""
+
+
+class Installed(Protocol):
+    """What a policy's check sees of an installation: `webhook.doctor.installation.Installation`."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+
+    @property
+    def reader(self) -> Objects:
+        """The objects of the cluster."""
+
+    async def modes(self, policy: PolicyName) -> dict[str, str] | Unavailable:
+        """The modes of a policy by namespace."""
+
+
+# A check of doctor's; `webhook.findings.check` decorates it.
+Check: TypeAlias = Callable[[Installed], Awaitable[list[Finding]]]
+
+
 class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     """All that the rest of the program needs to know of a policy.
 
@@ -183,6 +211,9 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         shared_reasons: the codes of `webhook.admission.reasons.common.SHARED` that it gives, too.
         endpoints: in the order in which the API server is to call them, and both stages of each.
         rights: what the facts that it awaits need beyond `webhook.cluster.rights`.
+        annotations: of namespaces, its parameters: each with its values, or with none where there is no list of them.
+        marks: the annotations by which objects show what it has written into them.
+        checks: what `doctor` looks at for this policy alone.
         follows: the policies whose changes of an object this one must see, if they are there.
     """
 
@@ -192,6 +223,9 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     shared_reasons: tuple[str, ...]
     endpoints: tuple[PolicyEndpoint[Any, S], ...]
     rights: tuple[Right, ...] = ()
+    annotations: Mapping[str, tuple[str, ...]] = {}
+    marks: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
     follows: tuple[PolicyName, ...] = ()
 
 

@@ -16,8 +16,8 @@ from tests.waiting import PATIENCE
 from webhook.cluster import reader
 from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import RESOURCES, FileGap, FileReader, OnceCluster, Reader, read_once
-from webhook.errors import Unavailable
+from webhook.cluster.reader import RESOURCES, FileReader, OnceCluster, Reader, read_once
+from webhook.errors import FileGap, Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.transport import KubernetesTransport
 from webhook.k8s.resources import LEASES, NODES, PODS

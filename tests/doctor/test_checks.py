@@ -28,8 +28,9 @@ from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS
 from webhook.doctor.kubevirt import PLUGINS
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from webhook.doctor.report import Finding, Report
+from webhook.doctor.report import Report
 from webhook.errors import InputError, InputErrors
+from webhook.findings import Finding
 from webhook.k8s.client.api import Transport
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.kubevirt.resources import KUBEVIRTS

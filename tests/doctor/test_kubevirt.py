@@ -8,11 +8,12 @@ import yaml
 from tests.definitions import definitions
 from tests.doctor.world import MANIFESTS, MUTATING, Change, DoctorWorld, both, forbid, put, remove
 from webhook import names
-from webhook.doctor.kubevirt import PLUGINS, POOLS, VMS, Pool, check_kubevirt, check_nodes, check_pools
+from webhook.doctor.kubevirt import PLUGINS, check_kubevirt, check_nodes
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.policies.instancetypes.pools import POOLS, VMS, Pool, check_pools
 
 SUBJECT = "KubeVirt kubevirt/kubevirt"
 NEWEST, OLDER = POOLS

@@ -11,6 +11,7 @@ from webhook.doctor.installation import DEPLOYMENTS, POLICIES
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from webhook.k8s.resources import NAMESPACES
 from webhook.policies.instancetypes.settings import FidelitySettings
+from webhook.policies.migration.checks import check_pinning
 
 ACCOUNT = f"ServiceAccount {NS}/{NS}"
 GRANTED, MISSING = f"ok {ACCOUNT}: permissions-granted", f"failure {ACCOUNT}: permissions-missing"
@@ -253,4 +254,4 @@ async def test_every_account_is_listed_once(world: DoctorWorld) -> None:
 )
 async def test_who_may_pin(world: DoctorWorld, settings: dict[str, Any], expected: str) -> None:
     world.set("migration", **settings)
-    assert await world.told(permissions.check_pinning) == [expected]
+    assert await world.told(check_pinning) == [expected]

@@ -10,8 +10,9 @@ import pytest
 from tests.doctor.world import NS, DoctorWorld, lines, put, remove
 from tests.golden_files import Golden
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS, Installation
-from webhook.doctor.report import Finding, Report, abbreviate, unreadable
+from webhook.doctor.report import Report
 from webhook.errors import Unavailable
+from webhook.findings import Finding, abbreviate, unreadable
 from webhook.k8s.client.api import Forbidden
 
 

@@ -13,8 +13,8 @@ from tests.doctor.world import PROFILE, Change, DoctorWorld, both, forbid, outli
 from tests.install.schedulers.configurations import configuration
 from webhook.doctor.installation import DEPLOYMENTS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
-from webhook.doctor.report import Finding
 from webhook.doctor.schedulers import check_profile, check_schedulers
+from webhook.findings import Finding
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
 

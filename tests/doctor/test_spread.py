@@ -16,8 +16,8 @@ from tests.builders import Json
 from tests.doctor.world import LAUNCHER_IMAGE, DoctorWorld, forbid, measured_cluster
 from webhook import names
 from webhook.doctor.estimate import Conditions, Inventory, estimate, take
-from webhook.doctor.report import Finding
 from webhook.doctor.spread import check_spread, estimate_cures, histogram
+from webhook.findings import Finding
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.k8s.types.core import Node, Pod
 from webhook.kubevirt.hyperconverged import HyperConverged

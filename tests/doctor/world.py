@@ -32,7 +32,8 @@ from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.estimate import Inventory, take
 from webhook.doctor.installation import DEPLOYMENTS, POLICIES, SECRETS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
-from webhook.doctor.report import Finding, Report
+from webhook.doctor.report import Report
+from webhook.findings import Finding
 from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.install.webhooks import CONFIGURATIONS

@@ -160,8 +160,11 @@ def test_doctor_checks_the_others(removed: str, files: Path) -> None:
     config = ["--config", str(files.parent / "settings.yaml")]
     (files.parent / "settings.yaml").write_text("schedulers: {kubevirt: {healthCheck: pods}}\n")
     (done,) = without(removed, ["doctor", "--cluster-from", str(files), *config, "-o", "json"])
-    found = {each["code"]: each for each in json.loads(done.output)["findings"]}
+    findings = json.loads(done.output)["findings"]
+    found = {each["code"]: each for each in findings}
 
+    own = {"instancetypes": "pools", "migration": "pinning"}
+    assert {each["check"] for each in findings} & {*own.values()} == {own[each] for each in own if each != removed}
     counted = found["opted-in"]["found"]
     assert [each for each in NAMES if f"{each}: 1 enforce" in counted] == [each for each in NAMES if each != removed]
     # The label that is left has no effect, and it says so.

@@ -11,10 +11,10 @@ from webhook.cli import write
 from webhook.cli.inputs import connected
 from webhook.cli.options import Source
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import FileGap, FileReader, ObjectReader, Reader
+from webhook.cluster.reader import FileReader, ObjectReader, Reader
 from webhook.cluster.selection import NoAnswerError, open_cluster
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError, Unavailable
+from webhook.errors import FileGap, InputError, Unavailable
 from webhook.install.stored_settings import read_stored_settings
 from webhook.k8s.client.api import Forbidden
 from webhook.settings.model import Settings

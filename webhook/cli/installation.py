@@ -20,7 +20,6 @@ from webhook.cli.inputs import connected
 from webhook.cli.options import config_option, image_option, kubeconfig_option, namespace_option
 from webhook.cli.prompt import confirm
 from webhook.cluster.reader import Reader
-from webhook.doctor.kubevirt import pools_of_defaults
 from webhook.errors import InputError, Unavailable
 from webhook.install import callers as network
 from webhook.install import cleanup as cleaning
@@ -35,6 +34,7 @@ from webhook.install.webhooks import own_configurations
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import KubernetesTransport
+from webhook.policies.instancetypes.pools import pools_of_defaults
 from webhook.settings_file import parse, read_bytes
 from webhook.text import pluralize, visible
 

@@ -18,7 +18,7 @@ import msgspec
 from webhook import names
 from webhook.cluster.definitions import read_definitions
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError, Unavailable
+from webhook.errors import FileGap, InputError, Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.client.api import (
     NO_QUERY,
@@ -116,19 +116,6 @@ async def kubernetes_version(api: Transport) -> tuple[int, int] | Unavailable:
     if status != 200 or match is None:
         return Unavailable("the API server does not report its version")
     return int(match[1]), int(match[2])
-
-
-class FileGap(Unavailable, frozen=True):
-    """What objects in files do not show.
-
-    Attributes:
-        code: ``needs-cluster`` for what only a running cluster answers, ``not-in-files`` for objects that are missing,
-            ``unreadable`` for a malformed one.
-        todo: what to do, a clause in the imperative.
-    """
-
-    code: str
-    todo: str
 
 
 class Reader:

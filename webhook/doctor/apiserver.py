@@ -7,8 +7,8 @@ from typing import Final
 
 from webhook.cluster.reader import SECONDS
 from webhook.doctor.installation import Installation
-from webhook.doctor.report import Finding, abbreviate, check, ok, readable, unknown, unreadable, warning
 from webhook.errors import Unavailable
+from webhook.findings import Finding, abbreviate, check, ok, readable, unknown, unreadable, warning
 from webhook.k8s.client.api import Forbidden, await_answer
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object

@@ -16,8 +16,8 @@ from certs.authority import parse_bundle
 from certs.handshake import verify_server_certificate
 from webhook import names
 from webhook.doctor.installation import Installation
-from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, warning
 from webhook.errors import Unavailable
+from webhook.findings import Finding, abbreviate, check, failure, ok, readable, unknown, warning
 from webhook.k8s.resources import LEASES
 from webhook.k8s.types.meta import unix_time
 from webhook.policies.scheduling.settings import SchedulingSettings

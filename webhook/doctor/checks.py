@@ -7,26 +7,28 @@ import itertools
 from pathlib import Path
 from typing import Final
 
-from webhook.cluster.reader import FileGap, ObjectReader
+from webhook.cluster.reader import ObjectReader
 from webhook.doctor.apiserver import check_api_server
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.deployment import check_deployment, check_reach
 from webhook.doctor.effect import check_effect
 from webhook.doctor.evacuations import check_evacuations
 from webhook.doctor.installation import Installation
-from webhook.doctor.kubevirt import check_kubevirt, check_nodes, check_pools
+from webhook.doctor.kubevirt import check_kubevirt, check_nodes
 from webhook.doctor.neighbors import check_neighbors
 from webhook.doctor.optin import check_opt_in
-from webhook.doctor.permissions import check_pinning, check_relabelling, check_rights
-from webhook.doctor.report import UNREADABLE, Finding, Report
+from webhook.doctor.permissions import check_relabelling, check_rights
+from webhook.doctor.report import Report
 from webhook.doctor.schedulers import check_schedulers
 from webhook.doctor.spread import check_spread
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, find_trial
-from webhook.errors import InputError, Unavailable
+from webhook.errors import FileGap, InputError, Unavailable
+from webhook.findings import UNREADABLE, Finding
 from webhook.install.plan import SETTINGS_KEY
 from webhook.install.stored_settings import read_stored_settings
 from webhook.k8s.client.api import Forbidden
 from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.policies.registry import POLICIES
 from webhook.settings.model import Settings
 from webhook.settings_file import default_settings, parse
 from webhook.text import pluralize
@@ -36,8 +38,9 @@ _INSTALLATION: Final = (
     *(check_webhooks, check_selectors, check_certificates, check_rights, check_deployment, check_reach, check_effect),
 )
 _CLUSTER: Final = (
-    *(check_schedulers, check_order, check_kubevirt, check_opt_in, check_pools, check_pinning, check_relabelling),
-    *(check_nodes, check_spread, check_neighbors, check_evacuations, check_clock, check_api_server),
+    *(check_schedulers, check_order, check_kubevirt, check_opt_in),
+    *(check for policy in POLICIES for check in policy.checks),
+    *(check_relabelling, check_nodes, check_spread, check_neighbors, check_evacuations, check_clock, check_api_server),
 )
 _SETTINGS: Final = "settings"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from webhook.doctor.installation import Deployment, Installation
-from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
+from webhook.findings import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
 from webhook.install.shortage import REMEDY, StartProblem, denied_pods, why_unreachable, worst_problem
 from webhook.install.stored_settings import NAME
 from webhook.k8s.client.proxies import goes_through_proxy

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from webhook import names
 from webhook.doctor.installation import Installation
-from webhook.doctor.report import Finding, Verdict, check, finding, ok, readable, unknown, unreadable, warning
 from webhook.errors import Unavailable
+from webhook.findings import Finding, Verdict, check, finding, ok, readable, unknown, unreadable, warning
 from webhook.k8s.client.api import ApiConnectionError, Forbidden
 from webhook.k8s.paths import object_path
 from webhook.k8s.resources import PODS

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from webhook.doctor.installation import Installation
-from webhook.doctor.report import Finding, abbreviate, check, ok, readable, warning
 from webhook.errors import InputError
+from webhook.findings import Finding, abbreviate, check, ok, readable, warning
 from webhook.k8s.resources import NODES
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, find_in_use
 from webhook.kubevirt.resources import KUBEVIRTS

@@ -8,8 +8,8 @@ from typing import Final
 
 from webhook import names
 from webhook.doctor.installation import Installation
-from webhook.doctor.report import Finding, check, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
+from webhook.findings import Finding, check, ok, readable, unreadable, warning
 from webhook.k8s.resources import CONFIG_MAPS, NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.k8s.types.core import Node, Pod
 from webhook.k8s.types.meta import Namespace, Object, View

@@ -9,8 +9,8 @@ from typing import Final, get_args
 from webhook import names
 from webhook.cluster.reader import RESOURCES
 from webhook.doctor.installation import Installation
-from webhook.doctor.report import Finding, abbreviate, check, ok, readable, warning
 from webhook.errors import InputError, quote
+from webhook.findings import Finding, abbreviate, check, ok, readable, warning
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
 from webhook.policies.instancetypes.owner import is_allowed
@@ -24,17 +24,8 @@ _PREFIX: Final = f"{names.DOMAIN}/"
 _SIMILAR: Final = 0.8
 _MODES: Final = get_args(names.Mode)
 _LABELS: Final = tuple(names.policy_label(policy) for policy in sorted(BY_NAME, reverse=True))
-_ANNOTATIONS: Final = (
-    *(names.SCHEDULER_NAME_ANNOTATION, names.SPREAD_ANNOTATION, names.DEFAULT_INSTANCETYPE_ANNOTATION),
-    *(names.DEFAULT_PREFERENCE_ANNOTATION, names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION),
-    *(names.ALLOWED_INSTANCETYPES_ANNOTATION, names.EXPAND_INSTANCETYPES_ANNOTATION),
-)
-# The values of annotations that have a closed set of them.
-_CHOICES: Final = {
-    names.SPREAD_ANNOTATION: names.SPREADS,
-    names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION: ("unsized", "all"),
-    names.EXPAND_INSTANCETYPES_ANNOTATION: ("true", "false"),
-}
+# Each with its values, if there is a list of them.
+_ANNOTATIONS: Final = {key: values for policy in BY_NAME.values() for key, values in policy.annotations.items()}
 
 
 @check("opt-in")
@@ -134,14 +125,14 @@ def _annotation_problem(installation: Installation, key: str, value: str) -> tup
     if key in _LABELS:
         return "annotation-is-label", f"annotation {key} has no effect", "set it as a label"
     if key not in _ANNOTATIONS:
-        return "annotation-unknown", f"annotation {quote(key)} is unknown", _closest_match(key, _ANNOTATIONS)
+        return "annotation-unknown", f"annotation {quote(key)} is unknown", _closest_match(key, tuple(_ANNOTATIONS))
     declared = sorted(installation.settings.of(SchedulingSettings).schedulers)
     if key == names.SCHEDULER_NAME_ANNOTATION and value not in declared:
         what = f"annotation {key} names the scheduler {quote(value)}, which the settings do not declare"
         todo = "declare it under schedulers in the settings"
         return "scheduler-undeclared", what, f"{todo}, or use {abbreviate(declared)}" if declared else todo
-    choices = _CHOICES.get(key, (value,))
-    if value in choices or (key != names.EXPAND_INSTANCETYPES_ANNOTATION and value.strip() in choices):
+    choices = _ANNOTATIONS[key]
+    if not choices or value in choices or (key != names.EXPAND_INSTANCETYPES_ANNOTATION and value.strip() in choices):
         return None
     what = f"annotation {key} has the invalid value {quote(value)}"
     return "annotation-invalid", what, f"use {_join_choices(choices)}"

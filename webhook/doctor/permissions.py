@@ -15,9 +15,9 @@ from webhook import names
 from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS
 from webhook.doctor.installation import Installation, Reference
-from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, warning
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
+from webhook.findings import Finding, abbreviate, check, failure, ok, readable, warning
 from webhook.install import roles
 from webhook.install.components import COMPONENTS
 from webhook.install.roles import CERTIFICATES
@@ -25,7 +25,6 @@ from webhook.install.stored_settings import NAME
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.selectors import LabelSelector
-from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import BY_NAME
 from webhook.text import pluralize
 
@@ -42,7 +41,6 @@ _REVOKE: Final = "remove patch and update on namespaces from their roles"
 _OPTED_IN: Final = (names.ENFORCE, names.WARN, names.AUDIT)
 # Accounts or namespaces in one line; a tenant writes the subjects of a RoleBinding.
 _MOST: Final = 100
-_REQUIRE_RIGHT: Final = "migration.requireRight"
 
 
 class PolicyRule(View, frozen=True):
@@ -240,16 +238,3 @@ def _is_systems(subject: Reference) -> bool:
     if subject.kind == "ServiceAccount":
         return subject.namespace == "kube-system"
     return subject.name.startswith("system:") and not subject.name.startswith(_EVERY_USER)
-
-
-@check("pinning")
-async def check_pinning(installation: Installation) -> list[Finding]:
-    """Look for a way around the permission that the settings require."""
-    migration = installation.settings.of(MigrationSettings)
-    if not migration.require_right:
-        return [ok("not-required", _REQUIRE_RIGHT, "false: every user that may migrate a VM may choose its nodes")]
-    if migration.via_virtctl == "allow":
-        why = "virt-api creates the migration under its own account, and migration.viaVirtctl is allow"
-        todo = "set migration.viaVirtctl to deny, or grant virtualmachines/migrate only to users that may choose nodes"
-        return [warning("bypassed-by-virtctl", _REQUIRE_RIGHT, f"true, but virtctl bypasses it: {why}", todo)]
-    return [ok("required", _REQUIRE_RIGHT, "true, also for migrations by virtctl")]

@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 
 from webhook import names
-from webhook.cluster.reader import SECONDS, FileGap
+from webhook.cluster.reader import SECONDS
 from webhook.cluster.scheduler_health import DEFAULT_LEASE_SECONDS, POLL_SECONDS, HealthEvidence, LeaseState, Waiting
 from webhook.doctor.installation import DEPLOYMENTS, Deployment, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES, Role, find_lacking, service_account
-from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
-from webhook.errors import InputError, Unavailable
+from webhook.errors import FileGap, InputError, Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
+from webhook.findings import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, lint
 from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, granted, needed
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, fetch

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from webhook import names
-from webhook.cluster.reader import FileGap
 from webhook.doctor import estimate
 from webhook.doctor.estimate import Conditions, Host, Inventory, SpreadEstimate, deviation
 from webhook.doctor.installation import Installation
-from webhook.doctor.report import Finding, check, measured, ok, readable, unreadable, warning
-from webhook.errors import InputError, Unavailable
+from webhook.errors import FileGap, InputError, Unavailable
+from webhook.findings import Finding, check, measured, ok, readable, unreadable, warning
 from webhook.forecast.profiles import read_profiles
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.config import ClusterConfig, find_in_use

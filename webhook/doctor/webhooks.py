@@ -16,8 +16,8 @@ import msgspec
 
 from webhook import names
 from webhook.doctor.installation import Installation
-from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
+from webhook.findings import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
 from webhook.install.apply import KEEP_AKS
 from webhook.install.registration import NOT_YET, Manifest, deletion_command
 from webhook.install.webhooks import CONFIGURATIONS, InstalledWebhookConfiguration, WebhookEntry

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from webhook import names
 from webhook.k8s.rights import Right
 from webhook.kubevirt.resources import NAMED_BY_VMS, PRESETS, REVISIONS, UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.names import INSTANCETYPES
 from webhook.policies.instancetypes import match_conditions
+from webhook.policies.instancetypes.pools import check_pools
 from webhook.policies.instancetypes.reasons import REASONS, SHARED_REASONS
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.instancetypes.virtualmachineinstances import fill_vmi
@@ -68,4 +70,13 @@ POLICY: Final = Policy(
         Right.on(REVISIONS, verbs=("get",), why="instancetypes and preferences as they were when a VM took them up"),
         Right.on(PRESETS, verbs=("list", "watch"), why="what gives VMIs a size by their labels"),
     ),
+    annotations={
+        names.DEFAULT_INSTANCETYPE_ANNOTATION: (),
+        names.DEFAULT_PREFERENCE_ANNOTATION: (),
+        names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION: ("unsized", "all"),
+        names.ALLOWED_INSTANCETYPES_ANNOTATION: (),
+        names.EXPAND_INSTANCETYPES_ANNOTATION: ("true", "false"),
+    },
+    marks=(names.INJECTED_INSTANCETYPE_ANNOTATION, names.INJECTED_PREFERENCE_ANNOTATION),
+    checks=(check_pools,),
 )

@@ -11,6 +11,7 @@ from webhook.names import MIGRATION
 from webhook.placement.machines import MIGRATIONS
 from webhook.policies.common import migration_targets
 from webhook.policies.migration import match_conditions
+from webhook.policies.migration.checks import check_pinning
 from webhook.policies.migration.pods import constrain_pod
 from webhook.policies.migration.reasons import REASONS, SHARED_REASONS
 from webhook.policies.migration.settings import MigrationSettings
@@ -57,4 +58,5 @@ POLICY: Final = Policy(
             "may a user choose nodes, or see their names?",
         ),
     ),
+    checks=(check_pinning,),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from webhook import names
 from webhook.k8s.resources import LEASES, PODS
 from webhook.k8s.rights import Right
 from webhook.k8s.types.core import SchedulingPod
@@ -77,4 +78,6 @@ POLICY: Final = Policy(
         ),
         Right.on(REVISIONS, verbs=("get",), why="instancetypes and preferences as they were when a VM took them up"),
     ),
+    annotations={names.SCHEDULER_NAME_ANNOTATION: (), names.SPREAD_ANNOTATION: names.SPREADS},
+    marks=(names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
 )

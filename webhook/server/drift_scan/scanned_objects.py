@@ -25,14 +25,10 @@ from webhook.k8s.types.meta import Object, Unstructured
 from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.names import PolicyName
-from webhook.policies.registry import ENDPOINTS
+from webhook.policies.registry import BY_NAME, ENDPOINTS
 from webhook.policy import Endpoint
 from webhook.settings.model import Settings
 
-_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    names.SCHEDULING: (names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
-    names.INSTANCETYPES: (names.INJECTED_INSTANCETYPE_ANNOTATION, names.INJECTED_PREFERENCE_ANNOTATION),
-}
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -93,7 +89,7 @@ def is_evaluated(endpoint: Endpoint, stored: Unstructured) -> bool:
     status = stored.status or {}
     if stored.meta.deletion_timestamp or (endpoint.kind == "Pod" and status.get("phase") in _ENDED):
         return False
-    if any(stored.meta.annotation(key) for key in _ANNOTATIONS.get(endpoint.policy, ())):
+    if any(stored.meta.annotation(key) for key in BY_NAME[endpoint.policy].marks):
         return False
     spec = stored.spec or {}
     # A VM whose instancetype or preference KubeVirt has captured.
