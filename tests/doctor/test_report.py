@@ -4,31 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from tests.doctor.world import NS, DoctorWorld, lines, put, remove
-from tests.golden_files import Golden
+from tests.doctor.world import NS, DoctorWorld, put, remove
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS, Installation
 from webhook.doctor.report import Report
-from webhook.errors import Unavailable
-from webhook.findings import Finding, abbreviate, unreadable
-from webhook.k8s.client.api import Forbidden
-
-
-@pytest.mark.parametrize(
-    "why", [Forbidden("refused"), Unavailable("no answer")], ids=lambda why: type(why).__name__.lower()
-)
-def test_what_could_not_be_read(why: Unavailable, golden: Golden) -> None:
-    finding = msgspec.structs.replace(unreadable("images", why), check="nodes")
-    assert (finding.verdict, finding.code, finding.found) == ("unknown", "unreadable", why.why)
-    golden(lines([finding]))
-
-
-def test_lists_are_short() -> None:
-    assert abbreviate([]) == ""
-    assert abbreviate(["a", "b"]) == "a, b"
-    assert abbreviate(list("abcdef")) == "a, b, c, d and 2 more"
+from webhook.findings import Finding
 
 
 def test_the_report_tells_failures_first() -> None:
