@@ -27,7 +27,25 @@ SETTINGS = ("--config", str(EXAMPLES / "settings.yaml"))
 CLUSTER = ("--cluster-from", str(EXAMPLES / "cluster"), *SETTINGS)
 CLUSTERS = EXAMPLES.parent / "tests" / "data" / "clusters"
 ABSENT: Any = ...
-VALUES = (None, {}, [], "", "x", 5, -1, 1.5, 2**70, True, [None], [[]], [{}], {"x": None}, {"": ""}, "\x00", ABSENT)
+VALUES: tuple[Any, ...] = (
+    None,
+    {},
+    [],
+    "",
+    "x",
+    5,
+    -1,
+    1.5,
+    2**70,
+    True,
+    [None],
+    [[]],
+    [{}],
+    {"x": None},
+    {"": ""},
+    "\x00",
+    ABSENT,
+)
 
 
 def read(*files: Path) -> list[Json]:
