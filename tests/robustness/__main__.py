@@ -8,14 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+from webhook.errors import InputError
 
 from .history import History
 from .mutations import MUTATIONS
 from .run import KINDS, Plan, judge, record
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.robustness", description="Checks histories of a real cluster."
     )
@@ -32,9 +35,14 @@ def main() -> int:
     parser.add_argument("--current-seconds", type=float, help="the age up to which replicas let a store decide")
     parser.add_argument("--directory", type=Path, help="where logs and history.jsonl are kept (default: a new one)")
     parser.add_argument("--check", type=Path, metavar="FILE", help="check a history.jsonl again, without a cluster")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.check:
-        return judge(History.load(given.check), given.mutation)[1]
+        try:
+            history = History.load(given.check)
+        except InputError as error:
+            print(f"Error: {error}", file=sys.stderr)
+            return 2
+        return judge(history, given.mutation)[1]
     # With a fault that must be found, a run is as short as it can be: a store is old sooner.
     seconds = given.seconds or (150 if given.mutation else 300)
     current = given.current_seconds or (30 if given.mutation else None)

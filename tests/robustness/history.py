@@ -16,6 +16,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
+from webhook.errors import InputError
+
 Json: TypeAlias = dict[str, Any]
 
 
@@ -181,25 +185,51 @@ class History:
 
     @classmethod
     def load(cls, file: Path) -> History:
-        with file.open() as lines:
-            read = [json.loads(line) for line in lines]
-        history = cls(next(Run(**fields) for name, fields in read if name == Run.__name__))
-        for name, fields in read:
-            match name:
-                case "Change":
-                    history.changes.append(Change(**{**fields, "id": ObjectId(*fields["id"])}))
-                case "Request":
-                    calls = tuple(Call(**call) for call in fields["calls"])
-                    history.requests.append(Request(**{**fields, "calls": calls}))
-                case "Fault":
-                    history.faults.append(Fault(**fields))
-                case "SettingsWritten":
-                    history.settings.append(SettingsWritten(**fields))
-                case "Webhook":
-                    history.webhooks.append(Webhook(**fields))
-                case "Sample":
-                    history.samples.append(Sample(**fields))
+        """The history in a file.
+
+        Raises:
+            InputError: the file cannot be read, or is no history.
+        """
+        run: Run | None = None
+        history = cls(Run(0, 0.0, []))
+        try:
+            with file.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    one = _read(line, f"{file}:{number}")
+                    match one:
+                        case Run():
+                            run = history.run = one
+                        case Change():
+                            history.changes.append(one)
+                        case Request():
+                            history.requests.append(one)
+                        case Fault():
+                            history.faults.append(one)
+                        case SettingsWritten():
+                            history.settings.append(one)
+                        case Webhook():
+                            history.webhooks.append(one)
+                        case Sample():
+                            history.samples.append(one)
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", str(file)) from None
+        if run is None:
+            raise InputError("is no history: nothing says which run it is of", str(file), _FIX)
         return history
+
+
+_PARTS: Mapping[str, type[Any]] = {
+    part.__name__: part for part in (Run, Change, Request, Fault, SettingsWritten, Webhook, Sample)
+}
+_FIX = "name a history.jsonl that a run has written"
+
+
+def _read(line: bytes, where: str) -> Any:
+    try:
+        name, fields = msgspec.json.decode(line, type=tuple[str, Json])
+        return msgspec.convert(fields, _PARTS[name])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+        raise InputError("is no line of a history", where, _FIX) from None
 
 
 class Timelines:

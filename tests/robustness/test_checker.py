@@ -20,6 +20,7 @@ from webhook.install.registration import RegistrationTarget, configurations
 from webhook.settings_file import default_settings
 
 from . import checker, model
+from .__main__ import main
 from .checker import check
 from .history import (
     Call,
@@ -554,6 +555,34 @@ def test_a_history_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
     found = replace(allowed_small(namespace(LONG_AGO, "instancetypes")), faults=BROKEN, samples=samples(True, False))
     found.save(tmp_path / "history.jsonl")
     assert History.load(tmp_path / "history.jsonl") == found
+
+
+NO_HISTORIES = (
+    *(b"", b"\n", b"seed 4711\n", b"\xff\xfe", b"{}", b"null", b"[]", b'["Run", {}]', b'["Run", []]', b'["Other", {}]'),
+    *(b'[1, {"seed": 1}]', b"[" * 100_000, b'["Sample", {"at": "x", "replica": "a", "ready": true, "text": ""}]'),
+    b'["Fault", {"what": "stopped etcd", "began": 1, "ended": 2}]',
+)
+
+
+@pytest.mark.parametrize("content", NO_HISTORIES, ids=lambda content: repr(content[:20]))
+def test_what_is_no_history_is_one_sentence(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "history.jsonl").write_bytes(content)
+    assert main(["--check", str(tmp_path / "history.jsonl")]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert "history.jsonl" in told.err
+
+
+def test_nor_are_a_directory_and_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        assert main(["--check", str(path)]) == 2
+        assert capsys.readouterr().err.startswith(f"Error: {path}: cannot be read: ")
+
+
+def test_what_is_a_history_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    history(namespace(LONG_AGO, "scheduling")).save(tmp_path / "history.jsonl")
+    assert main(["--check", str(tmp_path / "history.jsonl")]) == 1
+    assert "NOTHING CHECKED" in capsys.readouterr().out
 
 
 @given(
