@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +20,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from tests.cli.runner import run
+from tests.cli.terminal import Terminal
 from webhook.cli import write
 from webhook.cli.console import WIDTH, Paragraph, change_line, console, fill, print_report
 from webhook.cli.write import dump
@@ -69,18 +65,9 @@ def on_terminal(*words: str, columns: int = 80, rows: int = 40) -> tuple[str, in
     """What a command writes on a terminal, with its colors, and its exit status."""
     argv = [sys.executable, "-m", "webhook", *words]
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    child, terminal = pty.fork()
-    if not child:
-        os.chdir(ROOT)
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        os.execve(sys.executable, argv, {**kept, "TERM": "xterm-256color"})
-    written = b""
-    # The terminal of a child that has ended cannot be read.
-    with contextlib.suppress(OSError):
-        while piece := os.read(terminal, 65536):
-            written += piece
-    os.close(terminal)
-    return written.decode().replace("\r\n", "\n"), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with Terminal(argv, {**kept, "TERM": "xterm-256color"}, size=(rows, columns)) as terminal:
+        status = terminal.end()
+    return terminal.shown.decode().replace("\r\n", "\n"), status
 
 
 def too_long(text: str, width: int) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import shutil
 import signal
@@ -18,6 +17,7 @@ import click
 import pytest
 
 from tests.cli.runner import Ended, Refused, commands, run
+from tests.cli.terminal import Terminal
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.golden_files import Golden
 from webhook import __version__
@@ -323,20 +323,11 @@ def completed(line: str, directory: Path) -> str:
     """The line of zsh after a tab."""
     (directory / "script").write_text(run("completion", "zsh").stdout)
     (directory / ".zshrc").write_text(EDITING)
-    child, terminal = pty.fork()
-    if not child:
-        os.chdir(directory)
-        os.execvpe("zsh", ["zsh", "-i"], {**os.environ, "PATH": PATH, "ZDOTDIR": str(directory), "TERM": "dumb"})
-    written = b""
-    while b"<ready>" not in written:
-        written = written + os.read(terminal, 4096)
-    os.write(terminal, f"{line}\t\x18".encode())
-    written = b""
-    while not (found := re.search(rb"<(kubevirt-webhook .*?)>", written)):
-        written = written + os.read(terminal, 4096)
-    os.close(terminal)
-    os.waitpid(child, 0)
-    return found[1].decode()
+    environ = {**os.environ, "PATH": PATH, "ZDOTDIR": str(directory), "TERM": "dumb"}
+    with Terminal(["zsh", "-i"], environ, directory) as terminal:
+        terminal.find(b"<ready>")
+        terminal.type(f"{line}\t\x18".encode())
+        return terminal.find(rb"<(kubevirt-webhook .*?)>")[1].decode()
 
 
 def test_what_zsh_completes(tmp_path: Path) -> None:
