@@ -504,6 +504,10 @@ def test_a_migration_is_judged_by_all_nodes() -> None:
     assert rules_of(found) == set()
     west = replace(nowhere, object=named(migration("web", WEST)))
     assert rules_of(replace(found, requests=[west])) == {"unexplained"}
+    # Without the node, as a store may still have it, and as it may not any more.
+    for created, rules in ((NOW - CURRENT, set()), (NOW - CURRENT - model.SLACK_SECONDS - 1, {"unexplained"})):
+        changes = [change(ready, created), change(vmi, JUST_NOW)]
+        assert rules_of(history(namespace(LONG_AGO, "migration"), *changes, requests=[west])) == rules
 
 
 # -- readiness ---------------------------------------------------------------------------------------------------------
