@@ -7,11 +7,12 @@ import tracemalloc
 from uuid import UUID
 
 import msgspec
+import pytest
 
 from tests.cluster.fake_apiserver import ApiServers
 from tests.cluster.live_case import ready
 from tests.waiting import until
-from webhook.cluster.live import CACHED_VMIS, RememberedVmis
+from webhook.cluster.live import CACHED_VMIS, SHARED_BYTES, RecentAnswers, RememberedVmis
 from webhook.k8s.resources import NODES
 from webhook.kubevirt.types.views import VirtualMachineInstance
 
@@ -34,6 +35,22 @@ def test_a_remembered_vmi_takes_450_bytes_at_most() -> None:
     finally:
         tracemalloc.stop()
     assert taken < CACHED_VMIS * 450
+
+
+@pytest.mark.parametrize("body", [2, 200, 20_000])
+@pytest.mark.parametrize("longest", [1, 253])
+def test_recent_answers_take_no_more_than_their_bound(body: int, longest: int) -> None:
+    """However small each is: names, and their places in dictionaries, count, too."""
+    tracemalloc.start()
+    try:
+        recent = RecentAnswers()
+        for number in range(2 * SHARED_BYTES // body if body > 2 else 20_000):
+            recent[f"{number}".zfill(min(longest, 63)), f"{number}".zfill(longest)] = number + 0.5, bytes(body)
+        taken, kept = tracemalloc.get_traced_memory()[0], len(recent)
+    finally:
+        tracemalloc.stop()
+    assert kept >= SHARED_BYTES // (body + 1200)
+    assert taken < SHARED_BYTES
 
 
 async def test_a_node_is_in_memory_once(apiservers: ApiServers) -> None:

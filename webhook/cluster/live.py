@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from functools import partial
@@ -49,7 +48,7 @@ from webhook.kubevirt.config import InstallReader, find_in_use
 from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.resources import KUBEVIRTS, REVISIONS, VMIS
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
-from webhook.lru import SizedCache
+from webhook.lru import SizedCache, shared_text
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.settings.model import Settings
@@ -62,13 +61,15 @@ GET_SECONDS: Final = 5.0
 # From the first review of a request to its last; the API server waits 3 s for each at most.
 SHARED_SECONDS: Final = 1.0
 SHARED_BYTES: Final = 1024 * 1024
+# What an answer takes beside its bytes: its names, of 63 and 253 characters at most, and places in three dictionaries.
+_ANSWER_BYTES: Final = 1024
 
 
 class RecentAnswers(SizedCache[ObjectName, tuple[float, bytes]]):
     """Answers to GETs of a moment ago, each after the time at which it came, on a monotonic clock; see `shared`."""
 
     def __init__(self) -> None:
-        super().__init__(SHARED_BYTES, lambda answer: len(answer[1]))
+        super().__init__(SHARED_BYTES, lambda answer: len(answer[1]) + _ANSWER_BYTES)
 
     def shared(self, name: ObjectName, now: float) -> bytes | None:
         """The answer; None where there is none that is young enough."""
@@ -214,8 +215,8 @@ class RememberedVmis:
         key = facts.VmiKey(meta.namespace or "", meta.name or "", meta.uid or "")
         if key.uid and len(vmi.scheduler_name) <= _LONGEST_NAME:
             # Thousands of VMIs share both.
-            key = msgspec.structs.replace(key, namespace=sys.intern(key.namespace))
-            self._schedulers[key] = sys.intern(vmi.scheduler_name)
+            key = msgspec.structs.replace(key, namespace=shared_text(key.namespace))
+            self._schedulers[key] = shared_text(vmi.scheduler_name)
         return _reduced_vmi(key, vmi.scheduler_name)
 
     def clear(self) -> None:
@@ -689,10 +690,10 @@ class _TrimmedNode(Object, frozen=True):
 def _reduce_namespace(namespace: Namespace) -> Namespace | None:
     """What is kept of a namespace: only this server's labels and annotations, since users may write others.
 
-    Texts are interned, because thousands of namespaces share them.
+    Texts are shared, because thousands of namespaces have the same.
     """
     labels, annotations = (
-        {sys.intern(key): sys.intern(value) for key, value in (written or {}).items() if key.startswith(_PREFIX)}
+        {shared_text(key): shared_text(value) for key, value in (written or {}).items() if key.startswith(_PREFIX)}
         for written in (namespace.meta.labels, namespace.meta.annotations)
     )
     if sum(len(key) + len(value) for key, value in annotations.items()) > _NAMESPACE_BYTES:
