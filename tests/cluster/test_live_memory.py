@@ -9,10 +9,10 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from tests.cluster.fake_apiserver import ApiServers
+from tests.cluster.fake_apiserver import ApiServers, FakeClock
 from tests.cluster.live_case import ready
 from tests.waiting import until
-from webhook.cluster.live import CACHED_VMIS, SHARED_BYTES, RecentAnswers, RememberedVmis
+from webhook.cluster.live import CACHED_VMIS, SHARED_BYTES, RecentAnswers, RememberedVmis, shared_text
 from webhook.k8s.resources import NODES
 from webhook.kubevirt.types.views import VirtualMachineInstance
 
@@ -43,9 +43,9 @@ def test_recent_answers_take_no_more_than_their_bound(body: int, longest: int) -
     """However small each is: names, and their places in dictionaries, count, too."""
     tracemalloc.start()
     try:
-        recent = RecentAnswers()
+        recent = RecentAnswers(FakeClock())
         for number in range(2 * SHARED_BYTES // body if body > 2 else 20_000):
-            recent[f"{number}".zfill(min(longest, 63)), f"{number}".zfill(longest)] = number + 0.5, bytes(body)
+            recent[f"{number}".zfill(min(longest, 63)), f"{number}".zfill(longest)] = bytes(body)
         taken, kept = tracemalloc.get_traced_memory()[0], len(recent)
     finally:
         tracemalloc.stop()
@@ -82,3 +82,17 @@ async def test_a_node_is_in_memory_once(apiservers: ApiServers) -> None:
         put("later", "first")
         await until(lambda: case.cluster._index.get("later"))
         assert are_shared()
+
+
+def test_texts_that_tenants_make_up_are_forgotten_on_every_interpreter() -> None:
+    """A replica runs for months, and each change of a scheduler's name brings another text."""
+    assert shared_text("x".zfill(253)) is shared_text("x".zfill(253))
+    tracemalloc.start()
+    try:
+        for number in range(30_000):
+            shared_text(f"{number}".zfill(253))
+            shared_text(f"{number}".zfill(1000))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < 5 * 1024 * 1024

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.cluster.fake_apiserver import status, why
+from tests.cluster.fake_apiserver import FakeClock, status, why
 from tests.cluster.live_case import LiveCase
 from tests.cluster.test_live import TYPE, TYPE_PATH
 from tests.golden_files import Golden
@@ -141,26 +141,31 @@ A, B, C = (("demo", name) for name in "abc")
 
 
 def test_the_newest_answer_counts_and_is_shared_for_its_time() -> None:
-    recent = RecentAnswers()
-    recent[A] = 10.0, b"one"
-    assert [recent.shared(A, 10.9), recent.shared(B, 10.9)] == [b"one", None]
-    recent[A] = 10.5, b"two"
-    assert (recent.shared(A, 11.2), [recent.shared(A, 11.5), recent.shared(A, 11.4)]) == (b"two", [None, None])
+    clock = FakeClock()
+    recent = RecentAnswers(clock)
+    recent[A] = b"one"
+    clock.time += SHARED_SECONDS / 2
+    assert [recent.get(A), recent.get(B)] == [b"one", None]
+    recent[A] = b"two"
+    clock.time += SHARED_SECONDS / 2
+    assert recent.get(A) == b"two"
+    clock.time += SHARED_SECONDS / 2
+    assert recent.get(A) is None
 
 
 def test_the_oldest_make_room() -> None:
-    recent = RecentAnswers()
+    recent = RecentAnswers(FakeClock())
     for name in (A, B, C):
-        recent[name] = 10.0, b"x" * (SHARED_BYTES // 5 * 2)
-    assert [recent.shared(name, 10.0) is not None for name in (A, B, C)] == [False, True, True]
+        recent[name] = b"x" * (SHARED_BYTES // 5 * 2)
+    assert [name in recent for name in (A, B, C)] == [False, True, True]
 
 
 def test_what_is_too_large_is_not_kept_and_takes_nobodys_place() -> None:
     """Any user may write a ControllerRevision that is larger than all that is shared."""
-    recent = RecentAnswers()
-    recent[A], recent[B] = (10.0, b"one"), (10.0, b"two")
-    recent[C] = 10.0, b"x" * (SHARED_BYTES + 1)
-    assert [recent.shared(name, 10.0) for name in (A, B, C)] == [b"one", b"two", None]
+    recent = RecentAnswers(FakeClock())
+    recent[A], recent[B] = b"one", b"two"
+    recent[C] = b"x" * (SHARED_BYTES + 1)
+    assert [recent.get(name) for name in (A, B, C)] == [b"one", b"two", None]
     # What it was before is not what it is now.
-    recent[A] = 10.0, b"x" * (SHARED_BYTES + 1)
-    assert [recent.shared(name, 10.0) for name in (A, B)] == [None, b"two"]
+    recent[A] = b"x" * (SHARED_BYTES + 1)
+    assert [recent.get(name) for name in (A, B)] == [None, b"two"]

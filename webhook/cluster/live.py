@@ -23,11 +23,12 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from webhook import facts, names
 from webhook.cluster.access import authenticate, is_allowed
@@ -48,7 +49,6 @@ from webhook.kubevirt.config import InstallReader, find_in_use
 from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.resources import KUBEVIRTS, REVISIONS, VMIS
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
-from webhook.lru import SizedCache, shared_text
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.settings.model import Settings
@@ -65,19 +65,17 @@ SHARED_BYTES: Final = 1024 * 1024
 _ANSWER_BYTES: Final = 1024
 
 
-class RecentAnswers(SizedCache[ObjectName, tuple[float, bytes]]):
-    """Answers to GETs of a moment ago, each after the time at which it came, on a monotonic clock; see `shared`."""
+class RecentAnswers(TTLCache[ObjectName, bytes]):
+    """Answers to GETs of a moment ago, by a clock."""
 
-    def __init__(self) -> None:
-        super().__init__(SHARED_BYTES, lambda answer: len(answer[1]) + _ANSWER_BYTES)
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(SHARED_BYTES, SHARED_SECONDS, clock.now, lambda body: len(body) + _ANSWER_BYTES)
 
-    def shared(self, name: ObjectName, now: float) -> bytes | None:
-        """The answer; None where there is none that is young enough."""
-        answer = self.get(name)
-        if answer and now - answer[0] >= SHARED_SECONDS:
-            del self[name]
-            return None
-        return answer[1] if answer else None
+    def __setitem__(self, name: ObjectName, body: bytes) -> None:
+        # What it was is not what it is, also where that is too large to be kept.
+        self.pop(name, None)
+        with suppress(ValueError):
+            super().__setitem__(name, body)
 
 
 # Lists that are read at the same time: each may have a page of several MiB in memory.
@@ -103,7 +101,7 @@ class SingleFlight:
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self._transport: Final = transport
         self._clock: Final = clock
-        self.recent: Final = RecentAnswers()
+        self.recent: Final = RecentAnswers(clock)
         self._flights: Final[dict[Hashable, _InFlightGet]] = {}
         self._order: Final = itertools.count()  # of arrivals and starts of requests
         self._listing: Final = asyncio.Semaphore(_LISTS)
@@ -117,7 +115,7 @@ class SingleFlight:
         """A ControllerRevision that was read a moment ago, else `webhook.facts.NOT_READ`."""
         if key.fresh or key.resource.kind != REVISIONS.kind:
             return NOT_READ
-        body = self.recent.shared((key.namespace, key.name), self._clock.now())
+        body = self.recent.get((key.namespace, key.name))
         return NOT_READ if body is None else decode(body, key.resource.view, key.resource.kind)
 
     async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Object | Unavailable | None:
@@ -181,13 +179,26 @@ class SingleFlight:
         if not isinstance(body, bytes):
             return body
         if resource.kind == REVISIONS.kind:
-            self.recent[key.namespace, key.name] = self._clock.now(), body
+            self.recent[key.namespace, key.name] = body
         return decode(body, resource.view, resource.kind)
 
 
 CACHED_VMIS: Final = 20_000
 # The longest name that Kubernetes has. A VMI may ask for a scheduler of any length, and is then not remembered.
 _LONGEST_NAME: Final = 253
+
+
+def shared_text(text: str) -> str:
+    """The text, as the object that an equal one was before: thousands of objects have the same short texts.
+
+    In place of `sys.intern`, which frees no text from CPython 3.12.0 to 3.12.6: tenants could make up any number.
+    """
+    return _first_equal(text) if len(text) <= _LONGEST_NAME else text
+
+
+@lru_cache(maxsize=8192)
+def _first_equal(text: str) -> str:
+    return text
 
 
 class RememberedVmis:
@@ -300,7 +311,7 @@ class LiveCluster(Cluster):
         self._vmis = RememberedVmis()
         self._requests = SingleFlight(transport, clock)
         self._instancetypes = InstancetypeCache(transport, self._run, on_restore=self._start_over, clock=clock)
-        self._read_namespaces = RecentAnswers()
+        self._read_namespaces = RecentAnswers(clock)
         self._outdated: set[str] = set()
         self._unreachable: Unavailable | None = None
         self._on_restore: list[Callable[[str], None]] = []
@@ -568,7 +579,7 @@ class LiveCluster(Cluster):
     def _instead(self, key: Key[Any], store: Stale | Unknown) -> object:
         """What there is beside the store of a key's informer."""
         if isinstance(key, NamespaceKey):
-            body = None if key.fresh else self._read_namespaces.shared(("", key.name), self._clock.now())
+            body = None if key.fresh else self._read_namespaces.get(("", key.name))
             return NOT_READ if body is None else decode(body, Namespace, NAMESPACES.kind)
         if isinstance(key, KubeVirtKey):
             return NOT_READ if isinstance(store, Stale) else _unavailable(store, KUBEVIRTS)
@@ -624,7 +635,7 @@ class LiveCluster(Cluster):
             self._absent.append(now)
         elif isinstance(answer, Namespace) and not isinstance(self._namespaces.freshness(now), Fresh):
             kept = _reduce_namespace(answer) or answer
-            self._read_namespaces["", key.name] = now, msgspec.json.encode(kept)
+            self._read_namespaces["", key.name] = msgspec.json.encode(kept)
         return answer
 
     def _trim_node(self, view: Any) -> _TrimmedNode:
