@@ -26,6 +26,7 @@ from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.placement import quota as quotas
+from webhook.placement import simulate
 from webhook.placement.nodes import CORDON
 
 NODES = [node("a"), node("b"), node("c")]
@@ -423,6 +424,13 @@ class TestQuotas:
         del new["status"]["used"]
         found = plan(NODES, [vm("web", "a")], quotas=[new])
         assert (of(found).code, len(found.gaps)) == ("migrates", 1)
+
+    def test_sizes_beyond_those_that_are_scored_everywhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        vms = [vm("web", "a"), vm("db", "a", "2Gi")]
+        assert plan(NODES, vms).gaps == ()
+        monkeypatch.setattr(simulate, "MOST_SIZES", 1)
+        found = plan(NODES, vms)
+        assert (found.moves, len(found.gaps)) == (2, 1)
 
 
 class TestInput:

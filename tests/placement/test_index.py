@@ -15,10 +15,11 @@ from tests.placement import samples
 from tests.placement.samples import NAMES, node, nodes, reasons_by_node, requests, selectors, thorough, vmi, vmis
 from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex
 from webhook.k8s.types.selectors import Expression, Term
+from webhook.placement.eligibility import unmet_requirements
 from webhook.placement.index import NodeIndex, NumberIndex
 from webhook.placement.machines import Migration, Vmi
 from webhook.placement.nodes import ZONE, Node, bitset_union
-from webhook.placement.requirements import OneOf, Origin, Requirement, Requirements, Staying
+from webhook.placement.requirements import Allocatable, OneOf, Origin, Requirement, Requirements, Staying
 from webhook.placement.target_pods import own_requirements, target_pod_requirements
 
 # Many amounts, so that several unions are kept, and few, so that nodes share them.
@@ -291,6 +292,14 @@ def test_thousands_of_labels_end_somewhere() -> None:
     assert budget.spent <= MAX_STEPS // 10
     with pytest.raises(TooComplex):
         StepBudget(10).run(nodes.suggest_selectors, 1)
+
+
+def test_a_request_of_nothing_is_met_by_every_node() -> None:
+    """By the index as by a single node, which compares it with what it does not have."""
+    alone = Node("a", {}, allocatable={"cpu": 1000})
+    nothing = Allocatable(Origin.RESOURCES, "x.example/y", 0)
+    assert NodeIndex([alone]).review((nothing,)).count == 1
+    assert unmet_requirements((nothing,), alone) == ()
 
 
 def test_which_resources_any_node_reports() -> None:

@@ -18,11 +18,13 @@ from tests.builders import read_node
 from tests.forecast.clusters import GIB, HOST, Json, apart, node
 from webhook.admission.step_budget import StepBudget
 from webhook.k8s.types.core import Node
+from webhook.placement import simulate
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import MEMORY, ZONE, bitset_positions
 from webhook.placement.profiles import FIT, IMAGES, NODE_AFFINITY, POD_AFFINITY, SPREAD, TAINTS, Profile
 from webhook.placement.running_pods import RunningPod, incoming
+from webhook.placement.scores import Load
 from webhook.placement.simulate import SimulatedPod, Simulation
 from webhook.placement.target_pods import own_requirements
 
@@ -266,6 +268,84 @@ def test_a_step_costs_what_has_changed() -> None:
         return budget.spent
 
     assert steps(400) <= steps(40)
+
+
+def test_a_step_costs_at_most_what_kube_scheduler_scores_however_many_sizes_pods_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulate, "MOST_SIZES", 2)
+    nodes = [node(f"n{at:04}", memory="64Gi") for at in range(1000)]
+    cluster = Cluster(nodes, [pod(f"x{size}", f"{size}Mi") for size in range(1, 9)])
+    budget, steps = StepBudget(10**6), 40
+    for step in range(steps):
+        name = f"x{1 + step % 8}"
+        assert budget.run(cluster.ties, name)
+        cluster.bind(name, f"n{step:04}")
+    first_looks = 2 * len(nodes)
+    assert budget.spent * _NODES_A_STEP < first_looks + steps * simulate.nodes_to_score(len(nodes)) + 8 * 8 * steps
+    assert cluster.simulation.has_sampled
+
+
+_NODES_A_STEP = simulate._NODES_A_STEP
+
+
+@given(data=st.data())
+def test_without_kept_scores_a_small_cluster_is_scored_as_with_them(data: st.DataObject) -> None:
+    """kube-scheduler scores all of up to 100 nodes."""
+    names = [f"vm-{number}" for number in range(data.draw(st.integers(2, 4)))]
+    pods = [pod(name, data.draw(MEMORIES), **data.draw(specs())) for name in names]
+    keeping, sampling = (Cluster(zoned(a="1", b="1", c="2", d="2"), pods) for _ in range(2))
+    for name in names:
+        found = keeping.ties(name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(simulate, "MOST_SIZES", 0)
+            assert sampling.ties(name) == found
+        where = data.draw(st.sampled_from("abcd"))
+        keeping.bind(name, where)
+        sampling.bind(name, where)
+    assert sampling.simulation.has_sampled
+    assert not keeping.simulation.has_sampled
+
+
+@pytest.mark.parametrize(("fills", "best"), [(False, "n1"), (True, "n0")])
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_sample_has_the_nodes_that_scores_favor(
+    fills: bool, best: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulate, "MOST_SIZES", most)
+    nodes = [node(f"n{at}", memory={0: "2Gi", 1: "64Gi"}.get(at, "8Gi"), cpu="64") for at in range(300)]
+    cluster = Cluster(nodes, [pod("x")])
+    profile = Profile(((FIT, 1),), ((MEMORY, 1),), fills=fills)
+    cluster.pods["x"] = msgspec.structs.replace(cluster.pods["x"], profile=profile)
+    assert cluster.ties("x") == {best}
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_sample_has_the_node_that_a_pod_prefers(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulate, "MOST_SIZES", most)
+    own = {"key": HOST, "operator": "In", "values": ["n299"]}
+    preferred = {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [own]}}]}}
+    nodes = [node(f"n{at}", memory="4Gi" if at == 299 else "8Gi") for at in range(300)]
+    assert Cluster(nodes, [pod("x", affinity=preferred)]).ties("x") == {"n299"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "scored"), [(3, 3), (100, 100), (150, 100), (1000, 420), (5000, 500), (6000, 300), (20_000, 1000)]
+)
+def test_as_many_nodes_are_scored_as_by_kube_scheduler(nodes: int, scored: int) -> None:
+    assert simulate.nodes_to_score(nodes) == scored
+
+
+def test_a_request_of_nothing_fits_everywhere() -> None:
+    """On a node that is overcommitted in the resource, and on one that does not have it."""
+    cluster = Cluster([node("over"), node("free")], [pod("x", "16Gi"), pod("y")])
+    load = Load.of({"pods": 1, MEMORY: 0, "example.com/gpu": 0})
+    empty = msgspec.structs.replace(cluster.pods["y"], load=load)
+    cluster.bind("x", "over")
+    simulation, eligible = cluster.simulation, cluster.eligible["y"]
+    assert simulation.candidates(empty, eligible).nodes == 0b11
+    assert all(simulation.fits(empty, eligible, at) for at in (0, 1))
+    assert cluster.names[simulation.tightest(0b11, empty)] == "over"
 
 
 def test_most_of_a_resource_may_be_limited() -> None:

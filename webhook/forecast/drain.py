@@ -61,7 +61,7 @@ from webhook.placement.nodes import (
 from webhook.placement.pod_rules import MOST_RULES
 from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Reachable, Requirement, Uncordoned
-from webhook.placement.simulate import Candidates, SimulatedPod, Simulation, offers_of
+from webhook.placement.simulate import MOST_SIZES, Candidates, SimulatedPod, Simulation, nodes_to_score, offers_of
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
 from webhook.policies.migration.explanation import change_of, few
@@ -350,6 +350,12 @@ class Planner:
         """What could not be taken into account of the whole cluster, clauses."""
         if left_out := self._simulation.rules.left_out:
             yield f"{pluralize(left_out, 'rule')} between pods beyond the first {MOST_RULES} about the same pods"
+        if self._simulation.has_sampled:
+            count = pluralize(nodes_to_score(len(self._snapshot.views)), "node")
+            yield (
+                f"VMs have more than {MOST_SIZES} sizes: for those of any further size, scores are compared only among"
+                f" {count}, as many as kube-scheduler scores"
+            )
         yield from dict.fromkeys(gap for review in self._reviews.values() for gap in review.gaps)
 
     def plan(self, groups: Sequence[Sequence[str]], parallel: int) -> DrainPlan:

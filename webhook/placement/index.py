@@ -322,6 +322,8 @@ class NodeIndex:
     def _failing_nodes(self, requirement: Requirement) -> int:
         """The nodes that a requirement of something else than labels and taints keeps out."""
         if type(requirement) is Allocatable:
+            if requirement.amount <= 0:
+                return 0
             amounts = self._resource_indexes.get(requirement.resource, _NO_AMOUNTS)
             return (self._all ^ self._unreported ^ amounts.nodes) | amounts.below(requirement.amount)
         if type(requirement) is Elsewhere:

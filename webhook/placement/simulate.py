@@ -5,9 +5,10 @@ where kube-scheduler sends a pod, by its filters and its scores; `bind` and `unb
 away, in any order, so that a plan can try something and take it back.
 
 Each filter and each score is a few sets of nodes, as bitsets, which a move changes at the nodes that it touches. The
-score by what is left of nodes is kept for each kind of pod (what it requests, and its scheduler's profile), and is
+score by what is left of nodes is kept for each size of pod (what it requests, and its scheduler's profile), and is
 counted again for nodes that have changed since it was asked for last: a step costs as much as has changed, whatever the
-number of nodes.
+number of nodes. It is kept for the first `MOST_SIZES` sizes. For a pod of any other size, as many nodes are scored as
+kube-scheduler scores: those with most free memory, or with least for a profile that fills nodes.
 
 Of nodes that tie kube-scheduler takes any: at random until Kubernetes 1.35, and since then by an order that is its own.
 In a cluster of more than 100 nodes it stops looking once enough are found that fit (`percentageOfNodesToScore`, at
@@ -19,10 +20,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, TypeAlias
 
 import msgspec
-from cachetools import LRUCache
 
 from webhook.admission.step_budget import spend
 from webhook.k8s.quantity import nanos
@@ -52,8 +53,11 @@ from webhook.placement.scores import ImageIndex, KubernetesVersion, Load, Room, 
 _PLENTY: Final = 2**63 - 1
 _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 _NO_LIMITS: Final[Mapping[str, int]] = {}
-# Kinds of pods whose scores are kept; each takes some 50 KB with 5,000 nodes.
-_MOST_KINDS: Final = 1000
+# Sizes of pods whose scores are kept; each takes some 50 KB with 5,000 nodes.
+MOST_SIZES: Final = 1000
+# kube-scheduler's minFeasibleNodesToFind and minFeasibleNodesPercentageToFind.
+_LEAST_TO_SCORE: Final = 100
+_LEAST_PERCENTAGE_TO_SCORE: Final = 5
 # Scoring a node takes a fraction of a step.
 _NODES_A_STEP: Final = 8
 
@@ -137,6 +141,7 @@ class Simulation:
     Attributes:
         rules: the pods, by the rules that they have and that are about them. They have to be tracked before pods are
             bound that they are about.
+        has_sampled: whether a pod was beyond the first `MOST_SIZES` sizes, so that only some nodes were scored for it.
     """
 
     def __init__(
@@ -147,6 +152,7 @@ class Simulation:
         most: Mapping[str, int] = _NO_LIMITS,
     ) -> None:
         self.rules: Final = RuleIndex(index)
+        self.has_sampled = False
         self._version: Final = version
         self._rooms: Final[dict[int, Room]] = {}
         self._levels: Final[dict[str, NumberIndex]] = {}
@@ -170,16 +176,16 @@ class Simulation:
                 if taint.effect == _PREFER_NO_SCHEDULE:
                     taints[taint] = taints.get(taint, 0) | bit
             if isinstance(view, NodeWithImages):
-                images.append((position, _sizes(view)))
+                images.append((position, _image_sizes(view)))
         self._taints: Final = taints
         self._images: Final = ImageIndex(images)
         # What does not change: by tolerations, by preferred terms, by images.
         self._soft_taints: Final[dict[tuple[Toleration, ...], Levels]] = {}
         self._preferred: Final[dict[tuple[tuple[Term, int], ...], Levels]] = {}
         self._listed: Final[dict[tuple[str, ...], Levels]] = {}
-        # The positions of nodes whose room has changed, in order, and what each kind of pod has seen of that.
+        # The positions of nodes whose room has changed, in order, and what each size of pod has seen of that.
         self._changes: Final[list[int]] = []
-        self._kinds: Final[LRUCache[tuple[object, ...], _RoomScores]] = LRUCache(_MOST_KINDS)
+        self._sizes: Final[dict[tuple[object, ...], _RoomScores]] = {}
 
     def room(self, position: int) -> Room:
         """What a node offers, and what is left of it."""
@@ -206,12 +212,18 @@ class Simulation:
         free = room.free if room else {}
         gone = [each.requests for each in freed]
         return all(
-            name in free and free[name] + sum(each.get(name, 0) for each in gone) >= amount
+            amount <= 0 or (name in free and free[name] + sum(each.get(name, 0) for each in gone) >= amount)
             for name, amount in requests.items()
         )
 
     def with_enough(self, resource: str, amount: int) -> int:
-        """The nodes that have so much of one resource free, as a bitset."""
+        """The nodes that have so much of one resource free, as a bitset.
+
+        For a request of nothing they are all nodes, also those that are overcommitted in the resource or do not have
+        it (pkg/scheduler/framework/plugins/noderesources/fit.go, fitsRequest).
+        """
+        if amount <= 0:
+            return self._everyone
         levels = self._levels.get(resource)
         return levels.nodes & ~levels.below(amount) if levels else 0
 
@@ -244,7 +256,7 @@ class Simulation:
         if not nodes:
             return {}
         found = dict(self._other_scores(pod, eligibility, nodes))
-        found |= self._room_scores(pod).by_plugin(nodes)
+        found |= self._by_resources(RoomScorer(pod.profile, pod.load, self._version), nodes)
         return found
 
     def roomiest(self, nodes: int) -> int:
@@ -256,7 +268,7 @@ class Simulation:
 
     def tightest(self, nodes: int, pod: SimulatedPod) -> int:
         """The position of the node that a pod fills best: with the least free memory of those with enough."""
-        for level in self._levels[MEMORY].ascending(pod.requests.get(MEMORY, -_PLENTY)):
+        for level in self._levels[MEMORY].ascending(pod.requests.get(MEMORY) or -_PLENTY):
             if matches := level & nodes:
                 return (matches & -matches).bit_length() - 1
         raise ValueError("no node has enough memory")
@@ -265,10 +277,10 @@ class Simulation:
         """The highest sum of scores among candidates, and those that have it."""
         if not nodes & (nodes - 1):
             return 0, nodes  # kube-scheduler does not score a single one
-        by_room = self._room_scores(pod).nodes
         sums: Levels = {0: nodes}
         for _, levels in self._other_scores(pod, eligibility, nodes):
             sums = add_levels(sums, levels)
+        by_room = self._room_scores(pod, sums)
         descending = sorted(by_room, reverse=True)
         best, ties = -1, 0
         # From the highest scores on, until no sum can be as high.
@@ -327,16 +339,54 @@ class Simulation:
             self._preferred[pod.preferred] = sums
         return self._preferred[pod.preferred]
 
-    def _room_scores(self, pod: SimulatedPod) -> _RoomScores:
-        """What the nodes' room gives to a pod of this kind now."""
+    def _room_scores(self, pod: SimulatedPod, sums: Levels) -> Levels:
+        """What the nodes' room gives to a pod of this size now; ``sums`` has its candidates by all other scores."""
         profile, load = pod.profile, pod.load
         counted = tuple((name, load.requests.get(name, 0)) for name, _ in profile.resources)
         key = (profile, load.cpu, load.memory, load.requests.get(CPU, 0), load.requests.get(MEMORY, 0), counted)
-        kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._kinds[key] = _RoomScores(RoomScorer(profile, load, self._version), self._rooms)
-        kind.update(self._changes)
-        return kind
+        kept = self._sizes.get(key)
+        if kept is None:
+            scorer = RoomScorer(profile, load, self._version)
+            if len(self._sizes) >= MOST_SIZES:
+                self.has_sampled = True
+                sample = self._sample(sums, fills=profile.fills)
+                spend(sample.bit_count() // _NODES_A_STEP, "nodes that are scored")
+                return join_levels((scorer.total(self._rooms[at]), 1 << at) for at in bitset_positions(sample))
+            kept = self._sizes[key] = _RoomScores(scorer, self._rooms)
+        kept.update(self._changes)
+        return kept.nodes
+
+    def _sample(self, sums: Levels, *, fills: bool) -> int:
+        """As many candidates as kube-scheduler scores, as a bitset.
+
+        Those come first that get most by other scores, and of these the ones with most free memory, or with least.
+        """
+        left, sample = nodes_to_score(len(self._rooms)), 0
+        for score in sorted(sums, reverse=True):
+            nodes = sums[score]
+            if nodes.bit_count() > left:
+                memory = self._levels[MEMORY]
+                for level in memory.ascending(-_PLENTY) if fills else memory.descending():
+                    some = bitset_union(1 << at for at in islice(bitset_positions(level & nodes), left))
+                    sample |= some
+                    left -= some.bit_count()
+                    if not left:
+                        break
+                return sample
+            sample |= nodes
+            left -= nodes.bit_count()
+        return sample
+
+    def _by_resources(self, scorer: RoomScorer, nodes: int) -> dict[str, Levels]:
+        """What the nodes' room gives to a pod, by plugin."""
+        rooms = [(position, self._rooms[position]) for position in bitset_positions(nodes)]
+        found = {}
+        if weight := scorer.fit_weight:
+            found[profiles.FIT] = join_levels((weight * scorer.fit(room), 1 << position) for position, room in rooms)
+        if weight := scorer.balance_weight:
+            levels = join_levels((weight * scorer.balance(room), 1 << position) for position, room in rooms)
+            found[profiles.BALANCE] = levels
+        return found
 
     # -- moves ---------------------------------------------------------------------------------------------------------
 
@@ -361,7 +411,7 @@ class Simulation:
 
 
 class _RoomScores:
-    """What NodeResourcesFit and NodeResourcesBalancedAllocation give together to one kind of pod.
+    """What NodeResourcesFit and NodeResourcesBalancedAllocation give together to one size of pod.
 
     Attributes:
         nodes: the nodes by their scores.
@@ -396,17 +446,6 @@ class _RoomScores:
             nodes[after] = nodes.get(after, 0) | bit
             known[position] = after
 
-    def by_plugin(self, nodes: int) -> dict[str, Levels]:
-        """The same for some nodes, by plugin."""
-        scorer, rooms = self._scorer, [(position, self._rooms[position]) for position in bitset_positions(nodes)]
-        found = {}
-        if weight := scorer.fit_weight:
-            found[profiles.FIT] = join_levels((weight * scorer.fit(room), 1 << position) for position, room in rooms)
-        if weight := scorer.balance_weight:
-            levels = join_levels((weight * scorer.balance(room), 1 << position) for position, room in rooms)
-            found[profiles.BALANCE] = levels
-        return found
-
 
 def _weighted(profile: Profile, plugin: str, levels: Levels) -> Iterator[tuple[str, Levels]]:
     """What a plugin gives, by its weight; nothing where it gives all nodes the same."""
@@ -427,6 +466,15 @@ def _inclusion(eligibility: Eligibility) -> tuple[int, int]:
     return ~unmatched, ~untolerated
 
 
+def nodes_to_score(nodes: int) -> int:
+    """Of so many nodes, how many kube-scheduler scores for one pod where its configuration says nothing.
+
+    Source: pkg/scheduler/schedule_one.go, numFeasibleNodesToFind.
+    """
+    percentage = max(_LEAST_PERCENTAGE_TO_SCORE, 50 - nodes // 125)
+    return min(nodes, max(_LEAST_TO_SCORE, nodes * percentage // 100))
+
+
 def offers_of(node: NodeWithoutImages) -> dict[str, int]:
     """What pods could request of the whole node."""
     listed = node.allocatable
@@ -436,7 +484,7 @@ def offers_of(node: NodeWithoutImages) -> dict[str, int]:
     return {**NOT_REPORTED, **parse_allocatable(listed), POD_SLOTS: most}
 
 
-def _sizes(node: NodeWithImages) -> dict[str, int]:
+def _image_sizes(node: NodeWithImages) -> dict[str, int]:
     """The images of a node by their names, with the size in bytes."""
     sizes: dict[str, int] = {}
     for image in node.images:
