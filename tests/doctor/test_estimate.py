@@ -16,7 +16,7 @@ from webhook.doctor.estimate import Conditions, Inventory, SpreadEstimate, devia
 from webhook.k8s.types.core import Node, Pod
 from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, POD_SLOTS
 from webhook.placement.profiles import BALANCE, SHIPPED, STOCK, Profile
-from webhook.placement.scores import Load, Room
+from webhook.placement.scores import Load, NodeResources
 
 Json = dict[str, Any]
 IMAGE = "registry.example/virt-launcher:v1"
@@ -66,12 +66,15 @@ def keys(found: Inventory) -> list[list[str]]:
 
 def test_vms_are_apart_from_what_else_is_on_their_nodes() -> None:
     found = taken([node("a"), node("b")], [pod("web"), launcher("young", created=2), launcher("old", "b")])
-    hosts = [(each.name, each.room.offers[CPU] - each.room.free[CPU], each.vms.total()) for each in found.open_hosts()]
+    hosts = [
+        (each.name, each.resources.allocatable[CPU] - each.resources.free[CPU], each.vms.total())
+        for each in found.open_hosts()
+    ]
     assert hosts == [("a", 1000, 0), ("b", 0, 0)]
     assert [guest.node for guest in found.guests] == ["b", "a"], "the oldest first"
     assert [host.vms.total() for host in found.occupied_hosts()] == [1, 1]
-    offers = found.open_hosts()[0].room.offers
-    assert (offers[CPU], offers[POD_SLOTS], offers[KVM_DEVICE]) == (64_000, 250, 1000)
+    allocatable = found.open_hosts()[0].resources.allocatable
+    assert (allocatable[CPU], allocatable[POD_SLOTS], allocatable[KVM_DEVICE]) == (64_000, 250, 1000)
 
 
 def test_what_a_container_does_not_request_is_assumed_for_scores_alone() -> None:
@@ -88,7 +91,7 @@ def test_who_does_not_count() -> None:
     found = taken([node("a")], [done, impostor, pod("waiting", ""), launcher("elsewhere", "gone")])
 
     assert found.guests == ()
-    assert [(host.room.free[CPU], host.vms.total()) for host in found.occupied_hosts()] == [(63_000, 0)]
+    assert [(host.resources.free[CPU], host.vms.total()) for host in found.occupied_hosts()] == [(63_000, 0)]
 
 
 def test_nodes_that_take_no_vms_keep_theirs() -> None:
@@ -147,17 +150,17 @@ def test_odd_quantities_are_no_error(cpu: Any, memory: Any, pods: Any, requested
     assert estimate.estimate(found, Conditions(VERSION)).counts in ((0,), (1,))
 
 
-def room(cpus: int = 64) -> Room:
-    return Room({CPU: 1000 * cpus, MEMORY: 4 * cpus * 2**30, POD_SLOTS: 250, KVM_DEVICE: 1000})
+def resources(cpus: int = 64) -> NodeResources:
+    return NodeResources({CPU: 1000 * cpus, MEMORY: 4 * cpus * 2**30, POD_SLOTS: 250, KVM_DEVICE: 1000})
 
 
 @pytest.mark.parametrize(("version", "bias"), [(OLD, 0), (NEW, 1)])
 def test_a_used_node_is_preferred_since_the_change_of_balance_is_scored(version: tuple[int, int], bias: int) -> None:
-    assert estimate.bias(room(), SMALL, version) == bias
+    assert estimate.bias(resources(), SMALL, version) == bias
 
 
 def test_a_daemon_set_takes_the_bias_away() -> None:
-    loaded = room()
+    loaded = resources()
     loaded.take(Load.of({CPU: 1500, MEMORY: 2 * 2**30}))
     assert estimate.bias(loaded, SMALL, NEW) == 0
 
@@ -172,8 +175,8 @@ def test_a_daemon_set_takes_the_bias_away() -> None:
     ],
 )
 def test_so_many_go_to_one_node_first(cpus: int, version: tuple[int, int], profile: Profile, number: int) -> None:
-    assert estimate.count_piled(room(cpus), SMALL, profile, version) == number
-    assert estimate.count_piled(room(cpus), Load({}, 0, 0), profile, version) == 1000, "a pile ends"
+    assert estimate.count_piled(resources(cpus), SMALL, profile, version) == number
+    assert estimate.count_piled(resources(cpus), Load({}, 0, 0), profile, version) == 1000, "a pile ends"
 
 
 def test_no_node_has_no_deviation() -> None:

@@ -180,7 +180,7 @@ class Simulated:
     def nodes(self, name: str) -> set[str]:
         """The nodes that tie for a pod now."""
         pod, spec = self.pods[name]
-        placement = self.simulation.place(pod, self.index.review(tuple(own_requirements(spec))))
+        placement = self.simulation.schedule(pod, self.index.review(tuple(own_requirements(spec))))
         return {self.names[at] for at in bitset_positions(placement.ties)} if placement else set()
 
     def bind(self, name: str, node: str) -> None:
@@ -192,7 +192,7 @@ class Simulated:
         """The scores of a pod, for a message."""
         pod, spec = self.pods[name]
         eligibility = self.index.review(tuple(own_requirements(spec)))
-        nodes = self.simulation.candidates(pod, eligibility).nodes
+        nodes = self.simulation.filter(pod, eligibility).feasible
         return {
             plugin: {self.names[at]: score for score, nodes in levels.items() for at in bitset_positions(nodes)}
             for plugin, levels in self.simulation.scores(pod, eligibility, nodes).items()

@@ -190,13 +190,13 @@ def test_vms_that_are_alike_are_looked_at_once(plan: Callable[[ClusterObjects], 
     assert max(few) <= 7
 
 
-def test_an_update_packs_in_a_second_order_only_where_there_is_one() -> None:
-    def packs(*sizes: str) -> int:
+def test_an_update_tries_a_second_order_only_where_there_is_one() -> None:
+    def rounds(*sizes: str) -> int:
         nodes = [clusters.node(name) for name in "abc"]
         vms = [clusters.vm(f"vm-{number}", "a", size) for number, size in enumerate(sizes)]
         world = clusters.snapshot(nodes, vms, updates={"workloadUpdateMethods": ["LiveMigrate"]})
-        with patch.object(Moves, "pack", autospec=True, side_effect=Moves.pack) as counting:
+        with patch.object(Moves, "move_all", autospec=True, side_effect=Moves.move_all) as counting:
             assert update.plan(world).moves == len(sizes)
         return counting.call_count
 
-    assert [packs("1Gi", "1Gi"), packs("1Gi", "2Gi"), packs("2Gi", "1Gi")] == [1, 1, 2]
+    assert [rounds("1Gi", "1Gi"), rounds("1Gi", "2Gi"), rounds("2Gi", "1Gi")] == [1, 1, 2]

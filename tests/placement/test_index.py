@@ -29,44 +29,44 @@ changes = st.lists(st.tuples(st.integers(0, 300), st.none() | amounts), max_size
 
 @given(changes=changes, asked=st.lists(amounts, max_size=8))
 def test_which_nodes_have_less(changes: list[tuple[int, int | None]], asked: list[int]) -> None:
-    levels = NumberIndex()
+    amounts = NumberIndex()
     has: dict[int, int] = {}
     for turn, (position, amount) in enumerate(changes):
         if position in has:
-            levels.flip(has.pop(position), 1 << position)
+            amounts.flip(has.pop(position), 1 << position)
         if amount is not None:
-            levels.flip(amount, 1 << position)
+            amounts.flip(amount, 1 << position)
             has[position] = amount
         if turn % 50 == 0 and asked:
-            levels.below(asked[0])
+            amounts.below(asked[0])
 
-    assert levels.nodes == sum(1 << position for position in has)
+    assert amounts.nodes == sum(1 << position for position in has)
     for amount in asked:
-        assert levels.below(amount) == sum(1 << position for position, its in has.items() if its < amount)
+        assert amounts.below(amount) == sum(1 << position for position, its in has.items() if its < amount)
 
 
 def test_a_question_costs_few_unions_where_every_node_has_an_amount_of_its_own() -> None:
-    levels = NumberIndex()
+    amounts = NumberIndex()
     for position in range(5000):
-        levels.flip(position * 7, 1 << position)
-    levels.below(10**6)
+        amounts.flip(position * 7, 1 << position)
+    amounts.below(10**6)
     unions: list[int] = []
-    original = levels._union
-    levels._union = lambda start, end: unions.append(end - start) or original(start, end)  # type: ignore[method-assign,func-returns-value]
+    original = amounts._union
+    amounts._union = lambda start, end: unions.append(end - start) or original(start, end)  # type: ignore[method-assign,func-returns-value]
     for amount in range(0, 35_000, 500):
-        levels.below(amount)
+        amounts.below(amount)
     assert max(unions) < 64
     assert len(unions) == 69  # below the least there is nothing
 
 
 def test_a_heartbeat_discards_only_the_unions_behind_it() -> None:
-    levels = NumberIndex()
+    amounts = NumberIndex()
     for position in range(1000):
-        levels.flip(position, 1 << position)
-    levels.below(10**6)
-    kept = len(levels._unions)
-    levels.flip(950, 1 << 950)
-    assert kept - len(levels._unions) == 1
+        amounts.flip(position, 1 << position)
+    amounts.below(10**6)
+    kept = len(amounts._unions)
+    amounts.flip(950, 1 << 950)
+    assert kept - len(amounts._unions) == 1
 
 
 def test_amounts_are_indexed_for_each_resource_and_not_for_each_node() -> None:
@@ -191,9 +191,9 @@ def test_a_heartbeat_touches_only_the_amounts_that_changed(monkeypatch: pytest.M
     flips: list[int] = []
     flip = NumberIndex.flip
 
-    def counted(levels: NumberIndex, amount: int, bit: int) -> None:
+    def counted(amounts: NumberIndex, amount: int, bit: int) -> None:
         flips.append(amount)
-        flip(levels, amount, bit)
+        flip(amounts, amount, bit)
 
     monkeypatch.setattr(NumberIndex, "flip", counted)
 

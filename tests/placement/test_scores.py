@@ -11,44 +11,46 @@ from webhook.k8s.types.scheduling import Affinity
 from webhook.placement import scores
 from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, POD_SLOTS
 from webhook.placement.profiles import SHIPPED, STOCK, Profile
-from webhook.placement.scores import ImageIndex, Load, Room, RoomScorer
+from webhook.placement.scores import ImageIndex, Load, NodeResources, ResourceScorer
 
 SMALL = Load.of({POD_SLOTS: 1, CPU: 105, MEMORY: 450 * 2**20, KVM_DEVICE: 1})
 OLD, NEW = (1, 35), (1, 36)
 FILLING = msgspec.structs.replace(STOCK, fills=True)
 
 
-def room(cpus: int = 64, devices: int = 0) -> Room:
-    return Room({CPU: 1000 * cpus, MEMORY: 4 * cpus * 2**30, POD_SLOTS: 250, KVM_DEVICE: devices})
+def resources(cpus: int = 64, devices: int = 0) -> NodeResources:
+    return NodeResources({CPU: 1000 * cpus, MEMORY: 4 * cpus * 2**30, POD_SLOTS: 250, KVM_DEVICE: devices})
 
 
 @pytest.mark.parametrize(("version", "empty", "used"), [(OLD, 99, 99), (NEW, 74, 75)])
 def test_balanced_allocation_scores_as_the_scheduler_logged(version: tuple[int, int], empty: int, used: int) -> None:
-    second, scorer = room(), RoomScorer(STOCK, SMALL, version)
+    second, scorer = resources(), ResourceScorer(STOCK, SMALL, version)
     second.take(SMALL)
-    assert (scorer.balance(room()), scorer.balance(second)) == (empty, used)
-    assert RoomScorer(STOCK, Load({POD_SLOTS: 1}, 100, 2**20), version).balance_weight == 0, "of a pod without requests"
+    assert (scorer.balance(resources()), scorer.balance(second)) == (empty, used)
+    assert ResourceScorer(STOCK, Load({POD_SLOTS: 1}, 100, 2**20), version).balance_weight == 0, (
+        "of a pod without requests"
+    )
 
 
-def fit(profile: Profile, room: Room, load: Load) -> int:
-    return RoomScorer(profile, load, NEW).fit(room)
+def fit(profile: Profile, node: NodeResources, load: Load) -> int:
+    return ResourceScorer(profile, load, NEW).fit(node)
 
 
 def test_fit_is_the_free_share_or_the_requested_one() -> None:
     half, too_much = Load({}, 32_000, 128 * 2**30), Load({}, 65_000, 0)
-    assert [fit(STOCK, room(), each) for each in (SMALL, half, too_much)] == [99, 50, 50]
-    assert [fit(FILLING, room(), each) for each in (SMALL, half, too_much)] == [0, 50, 50]
+    assert [fit(STOCK, resources(), each) for each in (SMALL, half, too_much)] == [99, 50, 50]
+    assert [fit(FILLING, resources(), each) for each in (SMALL, half, too_much)] == [0, 50, 50]
     # Devices count where the profile weighs them, the node has any, and the pod requests one.
-    few = room(devices=110)
+    few = resources(devices=110)
     few.take(Load({KVM_DEVICE: 54}, 0, 0))
     assert fit(SHIPPED, few, SMALL) == 74
-    assert fit(STOCK, few, SMALL) == fit(SHIPPED, room(), SMALL) == 99
+    assert fit(STOCK, few, SMALL) == fit(SHIPPED, resources(), SMALL) == 99
     assert fit(SHIPPED, few, half) == 50
 
 
 def test_what_is_assumed_counts_for_fit_alone() -> None:
     assuming = Load({POD_SLOTS: 1}, 32_000, 128 * 2**30)
-    used = room()
+    used = resources()
     used.take(assuming)
     assert fit(STOCK, used, SMALL) == 49
     assert used.share(CPU) == 0
@@ -57,9 +59,9 @@ def test_what_is_assumed_counts_for_fit_alone() -> None:
 
 
 def test_a_node_without_anything_allocatable_has_no_score() -> None:
-    assert fit(STOCK, Room({}), SMALL) == 0
-    assert RoomScorer(STOCK, SMALL, NEW).balance(Room({})) == 75
-    assert Room({}).share(CPU) == 0
+    assert fit(STOCK, NodeResources({}), SMALL) == 0
+    assert ResourceScorer(STOCK, SMALL, NEW).balance(NodeResources({})) == 75
+    assert NodeResources({}).share(CPU) == 0
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_preferred_terms_of_node_affinity() -> None:
     assert scores.preferred_terms(None) == ()
 
 
-def test_both_scores_of_a_room_are_weighted() -> None:
+def test_both_scores_of_resources_are_weighted() -> None:
     only_fit = Profile((("NodeResourcesFit", 10),))
-    assert RoomScorer(STOCK, SMALL, NEW).total(room()) == 99 + 74
-    assert RoomScorer(only_fit, SMALL, NEW).total(room()) == 990
+    assert ResourceScorer(STOCK, SMALL, NEW).total(resources()) == 99 + 74
+    assert ResourceScorer(only_fit, SMALL, NEW).total(resources()) == 990

@@ -56,15 +56,15 @@ class Cluster:
             self.simulation.rules.track(self.pods[name].info)
 
     def ties(self, name: str) -> set[str]:
-        placement = self.simulation.place(self.pods[name], self.eligible[name])
+        placement = self.simulation.schedule(self.pods[name], self.eligible[name])
         return {self.names[at] for at in bitset_positions(placement.ties)} if placement else set()
 
     def scores(self, name: str) -> dict[str, dict[str, int]]:
         pod, eligible = self.pods[name], self.eligible[name]
-        nodes = self.simulation.candidates(pod, eligible).nodes
+        nodes = self.simulation.filter(pod, eligible).feasible
         return {
-            plugin: {self.names[at]: score for score, bits in levels.items() for at in bitset_positions(bits)}
-            for plugin, levels in self.simulation.scores(pod, eligible, nodes).items()
+            plugin: {self.names[at]: score for score, bits in by_score.items() for at in bitset_positions(bits)}
+            for plugin, by_score in self.simulation.scores(pod, eligible, nodes).items()
         }
 
     def bind(self, name: str, node: str) -> None:
@@ -90,9 +90,9 @@ def test_the_node_with_most_room_is_best_and_equal_ones_tie() -> None:
     assert cluster.ties("x") == {"a"}
     cluster.bind("y", "a")
     assert cluster.ties("x") == {"b", "c"}
-    placement = cluster.simulation.place(cluster.pods["x"], cluster.eligible["x"])
+    placement = cluster.simulation.schedule(cluster.pods["x"], cluster.eligible["x"])
     assert placement
-    assert cluster.names[placement.position] == "b", "of those that tie, not the roomiest of all"
+    assert cluster.names[placement.position] == "b", "of those that tie, not the one with most free of all"
 
 
 def test_a_pod_that_fits_nowhere_has_no_place() -> None:
@@ -107,7 +107,7 @@ def test_a_pod_that_fits_nowhere_has_no_place() -> None:
 
 def test_a_single_candidate_is_not_scored() -> None:
     cluster = Cluster([node("a"), node("b", memory="1Gi")], [pod("x", "2Gi")])
-    placement = cluster.simulation.place(cluster.pods["x"], cluster.eligible["x"])
+    placement = cluster.simulation.schedule(cluster.pods["x"], cluster.eligible["x"])
     assert placement
     assert (placement.best, cluster.ties("x")) == (0, {"a"})
 
@@ -343,15 +343,15 @@ def test_a_request_of_nothing_fits_everywhere() -> None:
     empty = msgspec.structs.replace(cluster.pods["y"], load=load)
     cluster.bind("x", "over")
     simulation, eligible = cluster.simulation, cluster.eligible["y"]
-    assert simulation.candidates(empty, eligible).nodes == 0b11
+    assert simulation.filter(empty, eligible).feasible == 0b11
     assert all(simulation.fits(empty, eligible, at) for at in (0, 1))
-    assert cluster.names[simulation.tightest(0b11, empty)] == "over"
+    assert cluster.names[simulation.least_free(0b11, empty)] == "over"
 
 
 def test_most_of_a_resource_may_be_limited() -> None:
     views = {"a": msgspec.convert(node("a"), Node)}
     simulation = Simulation(NodeIndex([read_node(node("a"))]), views, most={MEMORY: GIB, "unknown": 1})
-    assert (simulation.with_enough(MEMORY, GIB), simulation.with_enough(MEMORY, GIB + 1)) == (1, 0)
+    assert (simulation.with_free(MEMORY, GIB), simulation.with_free(MEMORY, GIB + 1)) == (1, 0)
 
 
 @pytest.mark.parametrize(("tightly", "name"), [(True, "over"), (False, "free")])
@@ -361,9 +361,9 @@ def test_a_pod_without_memory_fits_where_more_is_requested_than_there_is(tightly
     nodes, empty = 0b11, cluster.pods["y"]
     simulation = cluster.simulation
     chosen = (
-        simulation.tightest(nodes, msgspec.structs.replace(empty, load=NOTHING))
+        simulation.least_free(nodes, msgspec.structs.replace(empty, load=NOTHING))
         if tightly
-        else simulation.roomiest(nodes)
+        else simulation.most_free(nodes)
     )
     assert cluster.names[chosen] == name
 

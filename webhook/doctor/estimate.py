@@ -26,7 +26,15 @@ from webhook.placement.pod_rules import preferences_of
 from webhook.placement.profiles import IMAGES, SHIPPED_PROFILES, STOCK, Profile, Profiles
 from webhook.placement.requirements import Origin, Requirements, Staying
 from webhook.placement.running_pods import incoming
-from webhook.placement.scores import NEWEST, KubernetesVersion, Load, Room, RoomScorer, full_name, image_score
+from webhook.placement.scores import (
+    NEWEST,
+    KubernetesVersion,
+    Load,
+    NodeResources,
+    ResourceScorer,
+    full_name,
+    image_score,
+)
 from webhook.placement.simulate import SimulatedPod, Simulation
 from webhook.placement.target_pods import own_requirements
 from webhook.policies.scheduling import spread
@@ -70,7 +78,7 @@ class Host(NamedTuple):
     """A node, what is left of it, and the namespaces of the VMs on it."""
 
     name: str
-    room: Room
+    resources: NodeResources
     vms: Counter[str]
 
 
@@ -127,7 +135,7 @@ class Conditions(NamedTuple):
         images: whether ImageLocality tells nodes apart.
         profile: the profile of the scheduler that places all VMs; None: each VM keeps its own.
         is_spread: whether launcher pods without constraints get the one on host names.
-        most: of some resources, no more than so much of each node is offered.
+        most: of some resources, no more than so much of each node counts as allocatable.
     """
 
     version: KubernetesVersion
@@ -181,20 +189,20 @@ class _Cluster:
 
     def hosts(self, nodes: Iterable[str]) -> list[Host]:
         positions = ((name, self.position(name)) for name in nodes)
-        return [Host(name, self.simulation.room(at), self.vms[at]) for name, at in positions]
+        return [Host(name, self.simulation.resources(at), self.vms[at]) for name, at in positions]
 
 
-def bias(room: Room, load: Load, version: KubernetesVersion) -> int:
+def bias(node: NodeResources, load: Load, version: KubernetesVersion) -> int:
     """How much more NodeResourcesBalancedAllocation scores a node with one such VM than the node without it."""
-    used, scorer = room.copy(), RoomScorer(STOCK, load, version)
+    used, scorer = node.copy(), ResourceScorer(STOCK, load, version)
     used.take(load)
-    return scorer.balance(used) - scorer.balance(room)
+    return scorer.balance(used) - scorer.balance(node)
 
 
-def count_piled(room: Room, load: Load, profile: Profile, version: KubernetesVersion) -> int:
+def count_piled(node: NodeResources, load: Load, profile: Profile, version: KubernetesVersion) -> int:
     """How many equal VMs the scheduler puts on one of two equal nodes without VMs before the other one looks better."""
-    used, scorer = room.copy(), RoomScorer(profile, load, version)
-    other = scorer.total(room)
+    used, scorer = node.copy(), ResourceScorer(profile, load, version)
+    other = scorer.total(node)
     for number in range(1, _MOST_AT_ONCE):
         used.take(load)
         if scorer.total(used) < other:
@@ -325,8 +333,8 @@ class SpreadEstimate(NamedTuple):
     @classmethod
     def of(cls, hosts: Sequence[Host], unplaced: int = 0) -> SpreadEstimate:
         """The estimate from nodes to which the VMs have been added."""
-        cpu = tuple(host.room.share(CPU) for host in hosts)
-        memory = tuple(host.room.share(MEMORY) for host in hosts)
+        cpu = tuple(host.resources.share(CPU) for host in hosts)
+        memory = tuple(host.resources.share(MEMORY) for host in hosts)
         return cls(tuple(host.vms.total() for host in hosts), cpu, memory, unplaced)
 
     @property
@@ -346,15 +354,15 @@ def estimate(inventory: Inventory, conditions: Conditions) -> SpreadEstimate:
     cluster = _Cluster(inventory, conditions, pods)
     last, unplaced = -1, 0
 
-    def among(ties: int) -> int:
+    def tie_break(ties: int) -> int:
         return last if last >= 0 and ties >> last & 1 else chance.choice([*bitset_positions(ties)])
 
     for guest, pod in zip(inventory.guests, pods, strict=True):
-        placement = cluster.simulation.place(pod, cluster.eligible(guest), among)
-        if placement is None:
+        result = cluster.simulation.schedule(pod, cluster.eligible(guest), tie_break)
+        if result is None:
             unplaced += 1
         else:
-            last = placement.position
+            last = result.position
             cluster.add(pod, last)
     return SpreadEstimate.of(cluster.hosts(inventory.open), unplaced)
 

@@ -150,15 +150,15 @@ def _check_balance(inventory: Inventory, version: KubernetesVersion) -> Finding:
     # Of the cluster's median VM by memory.
     loads = sorted((guest.pod.load for guest in inventory.guests), key=lambda load: load.requests.get(MEMORY, 0))
     load = loads[len(loads) // 2] if loads else _USUAL
-    rooms = [host.room for host in inventory.open_hosts()]
-    biased = sum(estimate.bias(room, load, version) > 0 for room in rooms)
-    largest = max(rooms, key=lambda room: (room.offers.get(CPU, 0), room.offers.get(MEMORY, 0)))
+    resources = [host.resources for host in inventory.open_hosts()]
+    biased = sum(estimate.bias(node, load, version) > 0 for node in resources)
+    largest = max(resources, key=lambda node: (node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)))
     profiles = {"stock": STOCK, "withoutBalancedAllocation": STOCK.without(BALANCE)}
     piles = {key: estimate.count_piled(largest, load, profile, version) for key, profile in profiles.items()}
     shown = ".".join(map(str, version))
     cpu, memory = load.requests.get(CPU, 0), load.requests.get(MEMORY, 0)
     size = f"{format_amount(CPU, cpu)} CPU and {format_amount(MEMORY, memory)} memory"
-    cpus = format_amount(CPU, largest.offers.get(CPU, 0))
+    cpus = format_amount(CPU, largest.allocatable.get(CPU, 0))
     what = (
         f"kube-scheduler {shown} (the API server's version) prefers a node with one VM to the same node without VMs "
         f"on {biased}/{pluralize(len(inventory.open), 'node')}"
@@ -322,8 +322,8 @@ def estimate_cures(inventory: Inventory, version: KubernetesVersion, owner: Hype
         key, title = "constraintAndProfileByDevices", f"constraint and profile with {limit}"
         cures.append(Cure(key, title, f"{both}, and {setting}", estimate.estimate(part, by_devices)))
     # Where nodes and VMs are so alike, the same number of VMs on each node is the even spread.
-    rooms = [host.room for host in inventory.open_hosts()]
-    free = [[room.free.get(resource, 0) for room in rooms] for resource in (MEMORY, CPU)]
+    resources = [host.resources for host in inventory.open_hosts()]
+    free = [[node.free.get(resource, 0) for node in resources] for resource in (MEMORY, CPU)]
     measured = (*free, [guest.pod.requests.get(MEMORY, 0) for guest in part.guests])
     measure = "vms" if all(max(values) <= _ALIKE * min(values) for values in measured) else "memory"
     present = SpreadEstimate.of([host for host in inventory.occupied_hosts() if host.name not in inventory.closed])

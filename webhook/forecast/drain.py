@@ -61,7 +61,14 @@ from webhook.placement.nodes import (
 from webhook.placement.pod_rules import MOST_RULES
 from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Reachable, Requirement, Uncordoned
-from webhook.placement.simulate import MOST_SIZES, Candidates, SimulatedPod, Simulation, nodes_to_score, offers_of
+from webhook.placement.simulate import (
+    MOST_SIZES,
+    FilterResult,
+    SimulatedPod,
+    Simulation,
+    allocatable_of,
+    nodes_to_score,
+)
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
 from webhook.policies.migration.explanation import change_of, few
@@ -279,7 +286,7 @@ class Planner:
         self._simulation: Final = Simulation(index, snapshot.views, snapshot.objects.kubernetes)
         self._moves: Final = Moves(self._simulation, index)
         # The VMs by their launcher pods, and the pods beside those that attach hotplugged volumes.
-        own = {vmi.meta.uid: place for place, vmi in snapshot.vmis.items()}
+        own = {vmi.meta.uid: key for key, vmi in snapshot.vmis.items()}
         self._carried: Final = {
             namespaced_name(pod): own[uid] for uid, pods in snapshot.launchers.items() for pod in pods
         }
@@ -292,11 +299,11 @@ class Planner:
         # The migrations whose target pods stay where they are: they never end, or end with the eviction of the pod.
         self._staying: Final[list[tuple[Vmi, Migration, LauncherPod]]] = []
         left_behind: list[LauncherPod] = []
-        for place, vmi in [*snapshot.vmis.items()]:
+        for key, vmi in [*snapshot.vmis.items()]:
             if vmi.node_name and not vmi.has_ended:
                 left_behind += self._land(vmi)
-                landed = snapshot.vmis[place]
-                self._vms.setdefault(landed.node_name, {})[place] = landed
+                landed = snapshot.vmis[key]
+                self._vms.setdefault(landed.node_name, {})[key] = landed
         # The simulation knows all rules first, and then all pods.
         simulated = [self._classes.running(pod) for pod in running]
         targets = (self._classes.target_pod(vmi) for vms in self._vms.values() for vmi in vms.values())
@@ -316,8 +323,8 @@ class Planner:
         It stays where it is if the target pod has no node yet, if the migration never ends, or if an eviction shuts
         the VM down.
         """
-        snapshot, place = self._snapshot, namespaced_name(vmi)
-        migration = in_flight(vmi, snapshot.unfinished.get(place, ()))
+        snapshot, key = self._snapshot, namespaced_name(vmi)
+        migration = in_flight(vmi, snapshot.unfinished.get(key, ()))
         target = target_pod_of(migration, snapshot.launchers.get(vmi.meta.uid or "", ())) if migration else None
         if migration is None or target is None or target.node_name in ("", vmi.node_name):
             return []
@@ -326,10 +333,10 @@ class Planner:
             self._staying.append((vmi, migration, target))
             return []
         source = snapshot.pod_of(vmi)
-        snapshot.vmis[place] = movers.moved(vmi, target.node_name)
-        snapshot.arrivals[place] = Arrival(migration.meta.name or "", vmi.node_name, target.node_name)
+        snapshot.vmis[key] = movers.moved(vmi, target.node_name)
+        snapshot.arrivals[key] = Arrival(migration.meta.name or "", vmi.node_name, target.node_name)
         snapshot.launchers[vmi.meta.uid or ""] = [target]
-        snapshot.unfinished[place] = []
+        snapshot.unfinished[key] = []
         return [source, *snapshot.attachments.get(namespaced_name(source), ())] if source else []
 
     def _remove(self, pod: LauncherPod) -> None:
@@ -427,8 +434,8 @@ class Planner:
                     f"The eviction of the target pod on {target.node_name} ends {ended}, and the VM stays on"
                     f" {vmi.node_name}."
                 )
-        others = [(place, node) for place, vmi in sorted(self._snapshot.vmis.items()) if (node := evacuated_node(vmi))]
-        if elsewhere := [f"{'/'.join(place)} from {node}" for place, node in others if node not in every]:
+        others = [(key, node) for key, vmi in sorted(self._snapshot.vmis.items()) if (node := evacuated_node(vmi))]
+        if elsewhere := [f"{'/'.join(key)} from {node}" for key, node in others if node not in every]:
             yield (
                 f"KubeVirt still evacuates VMs from nodes that are not drained here, which may take room meanwhile:"
                 f" {few(elsewhere)}."
@@ -442,10 +449,10 @@ class Planner:
 
     def _departing(self, nodes: Sequence[str]) -> Iterator[VmPlan]:
         """The VMs that leave nodes by migrations in flight, which need no other one."""
-        for place, arrival in self._snapshot.arrivals.items():
+        for key, arrival in self._snapshot.arrivals.items():
             if arrival.source not in nodes:
                 continue
-            vmi = self._snapshot.vmis[place]
+            vmi = self._snapshot.vmis[key]
             mover = movers.mover_of(vmi, self._classes, self._present(vmi))
             plan = plan_of(
                 vmi, report.MOVES, report.ALREADY_MIGRATING, f"migration {arrival.migration} moves it there already"
@@ -477,27 +484,27 @@ class Planner:
         migrating = []
         leaving: dict[str, list[PodUsage]] = {}
         for vmi, decision in decided:
-            place = namespaced_name(vmi)
-            plans[place] = decision
+            key = namespaced_name(vmi)
+            plans[key] = decision
             if decision.outcome == report.MOVES:
                 migrating.append(vmi)
             elif decision.outcome == report.BLOCKS:
                 self.blocked.append(Blocked(decision.code, vmi))
             elif decision.outcome == report.SHUTS_DOWN and not self._rounds:
-                if place[0] in self._snapshot.quotas:
+                if key[0] in self._snapshot.quotas:
                     mover = movers.mover_of(vmi, self._classes, self._present(vmi))
-                    leaving.setdefault(place[0], []).append(mover.usage.negated)
+                    leaving.setdefault(key[0], []).append(mover.usage.negated)
                 self._leave(vmi, vmi.node_name, moves=False)
         freed = {namespace: add_usages(usages) for namespace, usages in leaving.items()}
         others = self._evicted_others(nodes) if self._snapshot.quotas and migrating else ()
-        freeing = ((place[0], usage_of(pod, self._classes.load_of(pod).requests, ()).negated) for place, pod in others)
+        freeing = ((key[0], usage_of(pod, self._classes.load_of(pod).requests, ()).negated) for key, pod in others)
         evicted = {namespace: add_usages(gone) for namespace, gone in group(freeing).items()}
         leaving_vms = []
         for vmi in migrating:
             mover = movers.mover_of(vmi, self._classes, self._present(vmi))
-            namespace = mover.place[0]
+            namespace = mover.key[0]
             if problem := self._quota_problem(mover, freed.get(namespace, ()), evicted.get(namespace, ())):
-                plans[mover.place] = plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=plans[mover.place].notes)
+                plans[mover.key] = plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=plans[mover.key].notes)
                 self.blocked.append(Blocked(report.QUOTA, vmi))
             else:
                 leaving_vms.append(mover)
@@ -560,12 +567,12 @@ class Planner:
         What earlier migrations needed is free again, except for the pods that they leave, and so is what VMs that shut
         down have freed; what other ``evicted`` pods free, their controllers may take again.
         """
-        namespace = mover.place[0]
+        namespace = mover.key[0]
         quotas = self._snapshot.quotas.get(namespace)
         if not quotas:
             return ""
         review = review_quotas(quotas, mover.usage, left_behind=self._moved[namespace], beside=freed)
-        self._reviews[mover.place] = review
+        self._reviews[mover.key] = review
         if not review.problem and review.at_once is not None and review.at_once < self._limits.per_cluster:
             key = (namespace, review.limited_by)
             self._narrow[key] = min(review.at_once, self._narrow.get(key, review.at_once))
@@ -590,42 +597,42 @@ class Planner:
         ``freed`` is what VMs that shut down free in the quotas of their namespaces.
         """
         review = list(self._review(vms))
-        alone = {mover.place: self._simulation.candidates(mover.pod, eligibility) for mover, eligibility in review}
-        strays = {mover.place: self._strays(mover) & ~alone[mover.place].nodes for mover in vms if mover.scheduled}
-        placed, packed = self._pack(review)
-        turns = {place: turn for turn, place in enumerate(placed, 1)}
+        alone = {mover.key: self._simulation.filter(mover.pod, eligibility) for mover, eligibility in review}
+        strays = {mover.key: self._strays(mover) & ~alone[mover.key].feasible for mover in vms if mover.scheduled}
+        placed, packed = self._move_all(review)
+        turns = {key: turn for turn, key in enumerate(placed, 1)}
         departures = {at: Departure.of(self._snapshot.views[self._names[at]]) for at in {*placed.values()}}
         move_plans = {}
         for mover, eligibility in review:
-            place, nodes = mover.place, alone[mover.place].nodes
-            source = self._snapshot.index.get(plans[place].node)
+            key, nodes = mover.key, alone[mover.key].feasible
+            source = self._snapshot.index.get(plans[key].node)
             plan = replace(
-                plans[place],
-                notes=(*plans[place].notes, *(source_notes(mover.requirements, source) if source else ())),
+                plans[key],
+                notes=(*plans[key].notes, *(source_notes(mover.requirements, source) if source else ())),
                 memory=mover.memory,
                 eligible=eligibility.count,
                 with_room=nodes.bit_count(),
                 candidates=tuple(self._names[at] for at in islice(bitset_positions(nodes), _MOST_CANDIDATES)),
                 gaps=mover.gaps,
             )
-            if place not in placed:
-                left = self._simulation.candidates(mover.pod, eligibility)
-                move_plans[place] = self._blocked_plan(plan, mover, alone[place], left)
-                if place in packed:
-                    move_plans[place] = replace(move_plans[place], notes=(*plan.notes, _OTHER_ORDER))
+            if key not in placed:
+                left = self._simulation.filter(mover.pod, eligibility)
+                move_plans[key] = self._blocked_plan(plan, mover, alone[key], left)
+                if key in packed:
+                    move_plans[key] = replace(move_plans[key], notes=(*plan.notes, _OTHER_ORDER))
                 continue
-            node = self._names[placed[place]]
+            node = self._names[placed[key]]
             notes = plan.notes
-            if departure := departures[placed[place]]:
+            if departure := departures[placed[key]]:
                 notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
-            code, reason = self._doubt(mover, nodes, strays.get(place, 0), is_packed=place in packed)
-            move_plans[place] = replace(plan, to=node, turn=turns[place], notes=notes, code=code, reason=reason)
-        astray = {place for place, others in strays.items() if others}
+            code, reason = self._doubt(mover, nodes, strays.get(key, 0), is_packed=key in packed)
+            move_plans[key] = replace(plan, to=node, turn=turns[key], notes=notes, code=code, reason=reason)
+        astray = {key for key, others in strays.items() if others}
         self._wait_for_quotas([mover for mover, _ in review], move_plans, freed, astray)
         for mover in vms:
-            if mover.place in placed:
-                self._leave(mover.vmi, plans[mover.place].node, moves=True)
-                self._settle(mover, move_plans[mover.place].to)
+            if mover.key in placed:
+                self._leave(mover.vmi, plans[mover.key].node, moves=True)
+                self._settle(mover, move_plans[mover.key].to)
         self._preempt(review, move_plans)
         return move_plans
 
@@ -637,19 +644,19 @@ class Planner:
         lowest = self._lowest_priority
         waiting: list[tuple[int, Mover, Eligibility]] = []
         for mover, eligibility in review:
-            plan = move_plans[mover.place]
+            plan = move_plans[mover.key]
             if plan.code not in (report.NO_ROOM, report.PODS_APART):
                 continue
             priority = self._snapshot.priorities.of_target_pod(mover.vmi, self._snapshot.pod_of(mover.vmi))
             if priority.gap:
-                move_plans[mover.place] = replace(plan, gaps=(*plan.gaps, priority.gap))
+                move_plans[mover.key] = replace(plan, gaps=(*plan.gaps, priority.gap))
             elif priority.value > lowest and not priority.preempts:
                 why = f"its PriorityClass {priority.class_name} has the preemptionPolicy Never"
-                move_plans[mover.place] = replace(plan, notes=(*plan.notes, f"kube-scheduler preempts no pod: {why}"))
+                move_plans[mover.key] = replace(plan, notes=(*plan.notes, f"kube-scheduler preempts no pod: {why}"))
             waiting.append((priority.value if priority.preempts else lowest, mover, eligibility))
         if not any(value > lowest for value, _, _ in waiting):
             return
-        waiting.sort(key=lambda each: (-each[0], each[1].place))
+        waiting.sort(key=lambda each: (-each[0], each[1].key))
         hopeless: set[Hashable] = set()
         for _ in range(_MOST_ROUNDS):
             left = [each for each in waiting if not self._force(*each, hopeless, move_plans)]
@@ -677,8 +684,8 @@ class Planner:
         if alike in hopeless:
             return False
         code, reason, preempted = report.MIGRATES_LATER, _LATER, tuple[PreemptedPod, ...]()
-        if placement := self._simulation.place(mover.pod, eligibility):
-            position = placement.position
+        if result := self._simulation.schedule(mover.pod, eligibility):
+            position = result.position
         elif value > self._lowest_priority and (victims := self._preemption.victims(mover, eligibility, value)):
             position, code = victims.position, report.PREEMPTS
             preempted = tuple([self._preempted(each, victims) for each in victims.pods])
@@ -692,45 +699,45 @@ class Planner:
             hopeless.add(alike)
             return False
         hopeless.clear()
-        self.blocked[:] = [each for each in self.blocked if namespaced_name(each.vmi) != mover.place]
-        plan, turn = move_plans[mover.place], max(plan.turn for plan in move_plans.values()) + 1
+        self.blocked[:] = [each for each in self.blocked if namespaced_name(each.vmi) != mover.key]
+        plan, turn = move_plans[mover.key], max(plan.turn for plan in move_plans.values()) + 1
         self._moves.make(mover, position)
         self._leave(mover.vmi, plan.node, moves=True)
         self._settle(mover, self._names[position])
         changed = {"outcome": report.MOVES, "code": code, "reason": reason, "preempts": preempted}
-        move_plans[mover.place] = replace(plan, to=self._names[position], turn=turn, **changed)
+        move_plans[mover.key] = replace(plan, to=self._names[position], turn=turn, **changed)
         return True
 
     def _occupants(self, position: int, priority: int) -> Iterator[Occupant]:
         """The pods on a node now that have a lower priority; with the pod of a VM go those that attach its volumes."""
         node = self._names[position]
         attached = self._attached
-        for place, pod in self._on.get(node, {}).items():
-            if priority_of(pod) >= priority or place in attached:
+        for key, pod in self._on.get(node, {}).items():
+            if priority_of(pod) >= priority or key in attached:
                 continue
-            vm = self._vms.get(node, {}).get(self._carried.get(place, ("", "")))
+            vm = self._vms.get(node, {}).get(self._carried.get(key, ("", "")))
             own = self._snapshot.pod_of(vm) if vm else None
-            present = self._present(vm) if vm and own and namespaced_name(own) == place else None
+            present = self._present(vm) if vm and own and namespaced_name(own) == key else None
             yield Occupant(pod, present or self._classes.running(pod))
 
     def _preempted(self, occupant: Occupant, victims: Victims) -> PreemptedPod:
-        place = namespaced_name(occupant.pod)
-        vm = self._carried.get(place)
-        return PreemptedPod(*place, occupant.priority, vm[1] if vm else "", place in victims.protected)
+        key = namespaced_name(occupant.pod)
+        vm = self._carried.get(key)
+        return PreemptedPod(*key, occupant.priority, vm[1] if vm else "", key in victims.protected)
 
     def _delete(
         self, occupant: Occupant, position: int, mover: Mover, move_plans: dict[NamespacedName, VmPlan]
     ) -> None:
         """Have a pod be gone that is preempted for a VM, and the VM that runs in it with it."""
-        node, place = self._names[position], namespaced_name(occupant.pod)
+        node, key = self._names[position], namespaced_name(occupant.pod)
         self._simulation.unbind(occupant.simulated, position)
-        self._on[node].pop(place, None)
-        vm = self._carried.get(place)
+        self._on[node].pop(key, None)
+        vm = self._carried.get(key)
         if vm is None:
             return
         self._vms.get(node, {}).pop(vm, None)
         if plan := move_plans.get(vm):
-            note = f"kube-scheduler preempts it there for {'/'.join(mover.place)}, and it shuts down"
+            note = f"kube-scheduler preempts it there for {'/'.join(mover.key)}, and it shuts down"
             move_plans[vm] = replace(plan, notes=(*plan.notes, note))
 
     def _review(self, vms: Iterable[Mover]) -> Iterator[tuple[Mover, Eligibility]]:
@@ -763,21 +770,21 @@ class Planner:
         waiting: dict[str, list[PodUsage]] = {}
         endless = set()
         for mover in vms:
-            code = move_plans[mover.place].code
-            if code == report.NO_ATTACHMENT or mover.place in astray:
-                endless.add(mover.place[0])
+            code = move_plans[mover.key].code
+            if code == report.NO_ATTACHMENT or mover.key in astray:
+                endless.add(mover.key[0])
             elif code not in report.PENDING:
                 continue
-            waiting.setdefault(mover.place[0], []).append(mover.usage)
+            waiting.setdefault(mover.key[0], []).append(mover.usage)
         pending = {namespace: add_usages(usages) for namespace, usages in waiting.items()}
         minutes = report.PENDING_SECONDS // 60
         for mover in vms:
-            namespace, plan = mover.place[0], move_plans[mover.place]
+            namespace, plan = mover.key[0], move_plans[mover.key]
             quotas = self._snapshot.quotas.get(namespace)
             if plan.outcome != report.MOVES or not quotas:
                 continue
             # What may wait itself is not beside itself.
-            beside = () if mover.place in astray else pending.get(namespace, ())
+            beside = () if mover.key in astray else pending.get(namespace, ())
             whose = f"the target pods of {pluralize(sum(each.pods for each in beside), 'VM')}"
             if namespace in endless:
                 whose += " that may wait without end take the quota"
@@ -788,14 +795,14 @@ class Planner:
                 if problem := review_quotas(quotas, mover.usage, beside=others).problem:
                     reason = f"{plan.reason}; it" if plan.reason else "it"
                     reason += f" may wait, because {why}: {problem}"
-                    move_plans[mover.place] = replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
+                    move_plans[mover.key] = replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
                     break
 
     def _strays(self, mover: Mover) -> int:
         """The nodes that kube-scheduler may choose now for the target pod alone of a VM with hotplugged volumes."""
         if mover.scheduled is None:
             return 0
-        return self._simulation.candidates(mover.scheduled.pod, self._eligibility(mover.scheduled)).nodes
+        return self._simulation.filter(mover.scheduled.pod, self._eligibility(mover.scheduled)).feasible
 
     def _eligibility(self, mover: Mover) -> Eligibility:
         return self._snapshot.index.review(mover.requirements)
@@ -822,37 +829,37 @@ class Planner:
             return (report.DEPENDS_ON_ORDER, _BY_ORDER) if self._rounds else (report.MIGRATES_IF_PACKED, _PACKED)
         return report.MIGRATES, ""
 
-    def _pack(
+    def _move_all(
         self, review: Sequence[tuple[Mover, Eligibility]]
     ) -> tuple[dict[NamespacedName, int], set[NamespacedName]]:
         """Nodes for VMs, and the VMs that only a tight packing leaves room for."""
         if self._rounds:
-            return self._pack_in_turn(review)
-        by_score = self._moves.pack(review, _MOST_ROUNDS, tightly=False)
+            return self._move_in_turn(review)
+        by_score = self._moves.move_all(review, _MOST_ROUNDS, tightly=False)
         if len(by_score) == len(review):
             return by_score, set()
         self._moves.undo_all(review, by_score)
-        hardest_first = sorted(review, key=lambda each: (each[1].count, -each[0].memory, each[0].place))
-        tight = self._moves.pack(hardest_first, _MOST_ROUNDS, tightly=True)
+        hardest_first = sorted(review, key=lambda each: (each[1].count, -each[0].memory, each[0].key))
+        tight = self._moves.move_all(hardest_first, _MOST_ROUNDS, tightly=True)
         if len(tight) > len(by_score):
             return tight, tight.keys() - by_score.keys()
         self._moves.undo_all(review, tight)
         self._moves.make_all(review, by_score)
         return by_score, set()
 
-    def _pack_in_turn(
+    def _move_in_turn(
         self, review: Sequence[tuple[Mover, Eligibility]]
     ) -> tuple[dict[NamespacedName, int], set[NamespacedName]]:
         """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
 
         By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
         """
-        by_name = self._moves.pack(review, self._rounds, tightly=False)
+        by_name = self._moves.move_all(review, self._rounds, tightly=False)
         smallest_first = sorted(review, key=lambda each: each[0].memory)
         if all(map(is_, smallest_first, review)):
             return by_name, set()
         self._moves.undo_all(review, by_name)
-        by_size = self._moves.pack(smallest_first, self._rounds, tightly=False)
+        by_size = self._moves.move_all(smallest_first, self._rounds, tightly=False)
         contested = by_name.keys() ^ by_size.keys()
         if len(by_size) > len(by_name):
             return by_size, contested
@@ -860,7 +867,7 @@ class Planner:
         self._moves.make_all(review, by_name)
         return by_name, contested
 
-    def _blocked_plan(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
+    def _blocked_plan(self, about: VmPlan, mover: Mover, alone: FilterResult, left: FilterResult) -> VmPlan:
         """The plan of a VM that has found no node, of those before any other VM has moved and those that are left."""
         if strays := self._strays(mover):
             count = pluralize(strays.bit_count(), "node")
@@ -873,9 +880,9 @@ class Planner:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
         else:
             code, reason = _no_node_left(mover, alone, left, self._simulation)
-        offers = offers_of(self._snapshot.views[about.node]) if code == report.NO_ROOM else None
+        allocatable = allocatable_of(self._snapshot.views[about.node]) if code == report.NO_ROOM else None
         position = self._snapshot.index.position(about.node) or 0
-        self.blocked.append(Blocked(code, mover.vmi, mover, alone, offers, position))
+        self.blocked.append(Blocked(code, mover.vmi, mover, alone, allocatable, position))
         return replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
     def _present(self, vmi: Vmi) -> SimulatedPod | None:
@@ -907,9 +914,9 @@ class Planner:
     def _settle(self, mover: Mover, node: str) -> None:
         """Have a VM run where it has moved to."""
         vmi, pod = movers.after_migration(mover, node, self._snapshot)
-        self._settled[mover.place] = mover.pod
-        self._vms.setdefault(node, {})[mover.place] = vmi
-        self._snapshot.vmis[mover.place] = vmi
+        self._settled[mover.key] = mover.pod
+        self._vms.setdefault(node, {})[mover.key] = vmi
+        self._snapshot.vmis[mover.key] = vmi
         if pod is not None and vmi.meta.uid:
             self._snapshot.launchers[vmi.meta.uid] = [pod]
             self._on.setdefault(node, {})[namespaced_name(pod)] = pod
@@ -939,12 +946,12 @@ class Planner:
 
     def _evicted_others(self, nodes: Sequence[str]) -> Iterator[tuple[NamespacedName, LauncherPod]]:
         for node in nodes:
-            for place, pod in sorted(self._on.get(node, {}).items()):
+            for key, pod in sorted(self._on.get(node, {}).items()):
                 owner = pod.meta.controller_owner()
-                if place in self._snapshot.carriers or (owner and owner.kind in ("DaemonSet", "Node")):
+                if key in self._snapshot.carriers or (owner and owner.kind in ("DaemonSet", "Node")):
                     continue
-                if (place[0], pod.launcher) not in self._snapshot.attachments:
-                    yield place, pod
+                if (key[0], pod.launcher) not in self._snapshot.attachments:
+                    yield key, pod
 
 
 class Blocked(msgspec.Struct, frozen=True):
@@ -958,8 +965,8 @@ class Blocked(msgspec.Struct, frozen=True):
     code: str
     vmi: Vmi
     mover: Mover | None = None
-    alone: Candidates | None = None
-    offers: Mapping[str, int] | None = None
+    alone: FilterResult | None = None
+    allocatable: Mapping[str, int] | None = None
     position: int = 0
 
 
@@ -984,10 +991,10 @@ def rank(
     for each in blocked:
         for change in _changes(each, drained, owner, evicts):
             freed.setdefault(own.get(change, change), set()).add(namespaced_name(each.vmi))
-    for change, places in _another_node(blocked):
-        freed.setdefault(change, set()).update(places)
+    for change, vms in _another_node(blocked):
+        freed.setdefault(change, set()).update(vms)
     ranked = sorted(freed.items(), key=lambda item: (-len(item[1]), item[0]))
-    return tuple(Remedy(change, tuple(map("/".join, sorted(places)))) for change, places in ranked[:_MOST_CHANGES])
+    return tuple(Remedy(change, tuple(map("/".join, sorted(vms)))) for change, vms in ranked[:_MOST_CHANGES])
 
 
 def _changes(blocked: Blocked, drained: frozenset[str], owner: HyperConverged | None, evicts: bool) -> Iterator[str]:
@@ -1012,7 +1019,7 @@ def _openings(blocked: Blocked, drained: frozenset[str], owner: HyperConverged |
         return
     for opening in alone.eligibility.openings():
         required = opening.failures[0].requirement
-        usable = opening.nodes & alone.room & ~alone.forbidden
+        usable = opening.nodes & alone.with_free & ~alone.forbidden
         if isinstance(required, Elsewhere) or not usable:
             continue
         if required.origin == Origin.CORDONED:
@@ -1038,7 +1045,7 @@ def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Namespa
     """A further, empty node like each of those that are drained, and the VMs that it would hold."""
     fitting = (each for each in blocked if each.code == report.NO_ROOM and _fits_beside(each))
     for node, vms in group((each.vmi.node_name, each) for each in fitting).items():
-        free = Counter(vms[0].offers or {})
+        free = Counter(vms[0].allocatable or {})
         held = set()
         for each in vms:
             requests = Counter(each.mover.requests if each.mover else {})
@@ -1105,8 +1112,8 @@ def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
     what = "KubeVirt only sets status.evacuationNodeName, and another controller moves or ends it"
     reason = f"{origin} is External: {what}"
     if machine := meta.label(_MACHINE_NAME):
-        place = f"{meta.label(_MACHINE_NAMESPACE) or meta.namespace}/{machine}"
-        controller = f"KubevirtMachine {place} of cluster {meta.label(_CLUSTER_NAME) or 'unknown'}"
+        kubevirt_machine = f"{meta.label(_MACHINE_NAMESPACE) or meta.namespace}/{machine}"
+        controller = f"KubevirtMachine {kubevirt_machine} of cluster {meta.label(_CLUSTER_NAME) or 'unknown'}"
         reason += (
             f"; its labels name {controller}, for which Cluster API's KubeVirt provider drains the guest's node for at"
             f" most {_GUEST_DRAIN_SECONDS // 60}m, and then deletes the VirtualMachineInstance"
@@ -1294,23 +1301,23 @@ def _attach(vmi: Vmi) -> str:
     )
 
 
-def _no_node_left(mover: Mover, alone: Candidates, left: Candidates, simulation: Simulation) -> tuple[str, str]:
+def _no_node_left(mover: Mover, alone: FilterResult, left: FilterResult, simulation: Simulation) -> tuple[str, str]:
     """The code and the reason, a clause, by the nodes before any other VM has moved and those after all others have."""
     eligible = left.eligibility.bitset
     count = pluralize(eligible.bit_count(), "eligible node")
-    roomy = eligible & left.room
-    if roomy:
-        rules = " and ".join(name for name, nodes in left.apart if nodes & roomy)
-        where = "" if roomy == eligible else f" with room ({roomy.bit_count()} of them)"
+    with_room = eligible & left.with_free
+    if with_room:
+        rules = " and ".join(name for name, nodes in left.apart if nodes & with_room)
+        where = "" if with_room == eligible else f" with room ({with_room.bit_count()} of them)"
         return report.PODS_APART, f"other pods keep it from the {count}{where}: {rules}"
-    if alone.nodes:
-        verb = "has" if alone.nodes.bit_count() == 1 else "have"
-        nodes = pluralize(alone.nodes.bit_count(), "node")
+    if alone.feasible:
+        verb = "has" if alone.feasible.bit_count() == 1 else "have"
+        nodes = pluralize(alone.feasible.bit_count(), "node")
         return report.NO_ROOM, f"{nodes} {verb} room for it now, but not beside the VMs that move there"
     short = [
         f"{resource} ({format_amount(resource, amount)} requested)" if resource != POD_SLOTS else "pods"
         for resource, amount in mover.requests.items()
-        if eligible & ~simulation.with_enough(resource, amount)
+        if eligible & ~simulation.with_free(resource, amount)
     ]
     listed = ", ".join(short[:_FEW]) + (f" and {len(short) - _FEW} more" if len(short) > _FEW else "")
     if eligible.bit_count() == 1:

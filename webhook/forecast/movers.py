@@ -69,7 +69,7 @@ class Mover(msgspec.Struct, frozen=True):
         return self.pod.requests
 
     @property
-    def place(self) -> NamespacedName:
+    def key(self) -> NamespacedName:
         """The VM's namespace and name."""
         return namespaced_name(self.vmi)
 
@@ -119,15 +119,16 @@ class EquivalenceClasses:
             target = from_memory(migration_targets.of(vmi, meta.namespace or "", Facts(peek=self.snapshot.peek)))
             return target, _requested_by(target)
         namespace = self.snapshot.namespaces.get(meta.namespace or "")
-        place = meta.namespace or "" if namespace and namespace.meta.annotation(NODE_SELECTOR_ANNOTATION) else ""
+        # Elsewhere nothing depends on the namespace.
+        selecting = meta.namespace or "" if namespace and namespace.meta.annotation(NODE_SELECTOR_ANNOTATION) else ""
         owner = pod.meta.controller_owner() if pod and pod.meta.namespace == meta.namespace else None
         if owner is None or owner.uid != meta.uid:
             pod = None
         node = self._node_like(name)
         reduced, alone = _reduce_vmi(vmi, node), pod and _reduce_pod(pod, node, is_orphan=added is None)
-        key = _encode((place, reduced, alone))
+        key = _encode((selecting, reduced, alone))
         if key not in self._targets:
-            target = from_memory(migration_targets.of(reduced, place, Facts(peek=partial(self._peek, alone))))
+            target = from_memory(migration_targets.of(reduced, selecting, Facts(peek=partial(self._peek, alone))))
             kinds = list(map(type, target.requirements))
             self._targets[key] = target, _requested_by(target), kinds.index(requirements.Elsewhere)
         target, requests, at = self._targets[key]
@@ -138,8 +139,8 @@ class EquivalenceClasses:
 
     def target_pod(self, vmi: Vmi) -> SimulatedPod:
         """The target pod of a VM, without what it takes: what no migration changes."""
-        place = namespaced_name(vmi)
-        if place not in self._pods:
+        key = namespaced_name(vmi)
+        if key not in self._pods:
             spec, pod, namespaces = vmi.spec or PlacedVmiSpec(), self.snapshot.pod_of(vmi), self.snapshot.labels
             own = pod.spec if pod else None
             labels = {**((pod.meta.labels if pod else None) or {}), **(vmi.meta.labels or {})}
@@ -147,21 +148,21 @@ class EquivalenceClasses:
             spread = _terms(spec.topology_spread_constraints or (own.topology_spread_constraints if own else None))
             scheduler = spec.scheduler_name or (own.scheduler_name if own else None) or ""
             profile = profile_of(self.snapshot.objects.profiles, scheduler)
-            rules = rules_of(spec.affinity, spread, place[0], labels, namespaces)
-            preferences = preferences_of(spec.affinity, spread, place[0], labels, namespaces)
-            services = self.snapshot.services.get(place[0])
+            rules = rules_of(spec.affinity, spread, key[0], labels, namespaces)
+            preferences = preferences_of(spec.affinity, spread, key[0], labels, namespaces)
+            services = self.snapshot.services.get(key[0])
             if services and not spread and profile.spreads_services:
                 spend(len(services), "Services of pods")
-                preferences = spread_of_services(preferences, place[0], labels, services)
-            self._pods[place] = SimulatedPod(
-                PodInfo(place[0], labels, rules, preferences),
+                preferences = spread_of_services(preferences, key[0], labels, services)
+            self._pods[key] = SimulatedPod(
+                PodInfo(key[0], labels, rules, preferences),
                 NO_LOAD,
                 tuple(each for each in spec.tolerations or () if each),
                 preferred_terms(spec.affinity),
                 pod.images if pod else (),
                 profile,
             )
-        return self._pods[place]
+        return self._pods[key]
 
     def running(self, pod: LauncherPod) -> SimulatedPod:
         """A pod that runs. Of its rules, only those count that are about others: anti-affinity, and what pulls them."""

@@ -46,19 +46,19 @@ class Moves:
     def make_all(self, vms: Iterable[tuple[Mover, Eligibility]], placed: dict[NamespacedName, int]) -> None:
         """Move VMs again to the nodes that they have been on."""
         for mover, _ in vms:
-            if (position := placed.get(mover.place)) is not None:
+            if (position := placed.get(mover.key)) is not None:
                 self.make(mover, position)
 
     def undo_all(self, vms: Iterable[tuple[Mover, Eligibility]], placed: dict[NamespacedName, int]) -> None:
         """Move VMs back from these nodes."""
         for mover, _ in vms:
-            if (position := placed.get(mover.place)) is not None:
+            if (position := placed.get(mover.key)) is not None:
                 self.undo(mover, position)
 
-    def pack(
+    def move_all(
         self, movers: Iterable[tuple[Mover, Eligibility]], rounds: int, *, tightly: bool
     ) -> dict[NamespacedName, int]:
-        """The positions of nodes by the VMs' places, for VMs in their order; some find none.
+        """The positions of nodes by the VMs' namespaced names, for VMs in their order; some find none.
 
         Those that find none try again after the others, at most so many rounds.
         """
@@ -71,7 +71,7 @@ class Moves:
                 if position is None:
                     left.append((mover, eligibility))
                 else:
-                    placed[mover.place] = position
+                    placed[mover.key] = position
                     self.make(mover, position)
             if not left or len(left) == len(waiting):
                 break
@@ -83,7 +83,7 @@ class Moves:
         if not eligibility.bitset:
             return None
         if tightly:
-            nodes = self._simulation.candidates(mover.pod, eligibility).nodes
-            return self._simulation.tightest(nodes, mover.pod) if nodes else None
-        placement = self._simulation.place(mover.pod, eligibility)
-        return placement.position if placement else None
+            nodes = self._simulation.filter(mover.pod, eligibility).feasible
+            return self._simulation.least_free(nodes, mover.pod) if nodes else None
+        result = self._simulation.schedule(mover.pod, eligibility)
+        return result.position if result else None

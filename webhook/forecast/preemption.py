@@ -100,7 +100,7 @@ class Preemption:
         lower = list(self._occupants(position, priority))
         spend(1 + len(lower) // _PODS_A_STEP, "pods that kube-scheduler could preempt")
         simulation, loads = self._simulation, [each.simulated.load for each in lower]
-        if not lower or not simulation.has_capacity(position, mover.requests, loads):
+        if not lower or not simulation.has_free(position, mover.requests, loads):
             return None
         lower.sort(key=lambda each: each.importance)
         for each in lower:

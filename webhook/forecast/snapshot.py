@@ -179,7 +179,7 @@ class ClusterSnapshot:
         self.launchers: Final = group((uid, pod) for uid, pod in pods if uid and (pod.meta.namespace, uid) in owners)
         self.carriers: Final = frozenset(namespaced_name(pod) for pods in self.launchers.values() for pod in pods)
         carried = (((pod.meta.namespace or "", pod.launcher), pod) for _, pod in pods)
-        self.attachments: Final = group((place, pod) for place, pod in carried if place in self.carriers)
+        self.attachments: Final = group((key, pod) for key, pod in carried if key in self.carriers)
         self.rules: Final[dict[str | None, MigrationRules]] = {}
         self.arrivals: Final[dict[NamespacedName, Arrival]] = {}
         self.priorities: Final = Priorities(objects.priority_classes)

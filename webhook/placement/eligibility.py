@@ -24,7 +24,7 @@ _FEW: Final = 32
 # Noting one more failure for a part of the nodes takes a fraction of a step.
 _PARTS_A_STEP: Final = 16
 
-# Nodes that fail the same, by the failures' places in their order.
+# Nodes that fail the same, by the failures' indexes in their order.
 _Part: TypeAlias = tuple[tuple[int, ...], int]
 
 

@@ -65,7 +65,7 @@ class NumberIndex:
         self._step: Final = step
         self._nodes = dict(nodes)
         self._numbers = sorted(nodes)
-        self._unions: list[int] = [0]  # at place k: the nodes of the first k * step numbers; grows when it is needed
+        self._unions: list[int] = [0]  # at index k: the nodes of the first k * step numbers; grows when it is needed
         self.nodes = bitset_union(nodes.values())
 
     def flip(self, number: int, bit: int) -> None:
@@ -84,14 +84,14 @@ class NumberIndex:
 
     def below(self, number: int) -> int:
         """The nodes that have less than a number, without those that have none at all."""
-        place = bisect_left(self._numbers, number)
-        if not place:
+        index = bisect_left(self._numbers, number)
+        if not index:
             return 0
-        while len(self._unions) <= place // self._step:
+        while len(self._unions) <= index // self._step:
             start = (len(self._unions) - 1) * self._step
             self._unions.append(self._unions[-1] | self._union(start, start + self._step))
-        whole = place // self._step
-        return self._unions[whole] | self._union(whole * self._step, place)
+        whole = index // self._step
+        return self._unions[whole] | self._union(whole * self._step, index)
 
     def ascending(self, number: int) -> Iterator[int]:
         """The nodes that have at least a number, those of each together, the smallest number first."""
@@ -174,7 +174,7 @@ class NodeIndex:
         return None if position is None else self._nodes[position]
 
     def position(self, name: str) -> int | None:
-        """The place of a node in bitsets, which it keeps until it is removed; None: there is no such node."""
+        """The position of a node in bitsets, which it keeps until it is removed; None: there is no such node."""
         return self._positions.get(name)
 
     def put(self, node: Node) -> None:

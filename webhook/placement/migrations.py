@@ -26,8 +26,8 @@ def in_flight(vmi: Vmi, migrations: Iterable[Migration]) -> Migration | None:
         vmi: the VM.
         migrations: those of its namespace, or all of the cluster.
     """
-    place = (vmi.meta.namespace, vmi.meta.name)
-    own = (each for each in migrations if (each.meta.namespace, each.vmi_name) == place and each.is_unfinished)
+    key = (vmi.meta.namespace, vmi.meta.name)
+    own = (each for each in migrations if (each.meta.namespace, each.vmi_name) == key and each.is_unfinished)
     return next(own, None)
 
 

@@ -100,19 +100,19 @@ T = TypeVar("T")
 
 
 class LabelKeys:
-    """The keys of some nodes' labels, each with its place; equal ones are one object for as long as any is in use.
+    """The keys of some nodes' labels, each with its index; equal ones are one object for as long as any is in use.
 
     Args:
         keys: the keys, in their order.
         usual: the values of the first node that has these keys.
     """
 
-    __slots__ = ("__weakref__", "places", "starting", "usual")
+    __slots__ = ("__weakref__", "indexes", "starting", "usual")
 
     def __init__(self, keys: tuple[str, ...], usual: tuple[str, ...]) -> None:
-        self.places: Final = {sys.intern(key): place for place, key in enumerate(keys)}
+        self.indexes: Final = {sys.intern(key): index for index, key in enumerate(keys)}
         self.usual: Final = usual
-        # Of `labels_starting_with`, by its arguments: the keys with the other prefix, as they are, and their places.
+        # Of `labels_starting_with`, by its arguments: the keys with the other prefix, as they are, and their indexes.
         self.starting: Final[dict[tuple[str, str], tuple[tuple[str, str, int], ...]]] = {}
 
 
@@ -131,7 +131,7 @@ class Labels(Mapping[str, str]):
 
     Attributes:
         table: the keys.
-        usual: the values by place.
+        usual: the values by index.
         own: those that differ, by key.
     """
 
@@ -142,35 +142,35 @@ class Labels(Mapping[str, str]):
         table = _TABLES.get(keys)
         if table is None:
             table = _TABLES[keys] = LabelKeys(keys, values)
-        own = dict(compress(zip(table.places, values, strict=True), map(is_not, values, table.usual)))
+        own = dict(compress(zip(table.indexes, values, strict=True), map(is_not, values, table.usual)))
         self.table: Final = table
         self.usual: Final = values if len(own) * _OWN_SHARE > len(values) else table.usual
         self.own: Final = own if own and self.usual is not values else _NO_VALUES
 
     def __getitem__(self, key: str) -> str:
-        return self.own.get(key, self.usual[self.table.places[key]])
+        return self.own.get(key, self.usual[self.table.indexes[key]])
 
     def get(self, key: str, default: T | None = None) -> str | T | None:  # type: ignore[override] # one of two forms
         """The value of a label; ``default`` where there is none."""
-        place = self.table.places.get(key)
-        return default if place is None else self.own.get(key, self.usual[place])
+        index = self.table.indexes.get(key)
+        return default if index is None else self.own.get(key, self.usual[index])
 
     def __contains__(self, key: object) -> bool:
-        return key in self.table.places
+        return key in self.table.indexes
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.table.places)
+        return iter(self.table.indexes)
 
     def __len__(self) -> int:
         return len(self.usual)
 
     def keys(self) -> KeysView[str]:
         """The keys."""
-        return self.table.places.keys()
+        return self.table.indexes.keys()
 
     def as_dict(self) -> dict[str, str]:
         """The same as a dictionary."""
-        return dict(zip(self.table.places, self.usual, strict=True)) | self.own
+        return dict(zip(self.table.indexes, self.usual, strict=True)) | self.own
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Labels) and other.usual is self.usual and other.table is self.table:
@@ -194,12 +194,12 @@ def labels_starting_with(labels: Mapping[str, str], prefix: str, instead: str) -
         # The keys are the same for all nodes of one kind.
         entries = labels.table.starting.get((prefix, instead))
         if entries is None:
-            places = labels.table.places
-            written = sorted(key for key in places if key.startswith(prefix))
-            entries = tuple((instead + key.removeprefix(prefix), key, places[key]) for key in written)
+            indexes = labels.table.indexes
+            written = sorted(key for key in indexes if key.startswith(prefix))
+            entries = tuple((instead + key.removeprefix(prefix), key, indexes[key]) for key in written)
             labels.table.starting[prefix, instead] = entries
         own, usual = labels.own, labels.usual
-        return {key: own.get(label, usual[place]) for key, label, place in entries}
+        return {key: own.get(label, usual[index]) for key, label, index in entries}
     return {instead + key.removeprefix(prefix): labels[key] for key in sorted(labels) if key.startswith(prefix)}
 
 

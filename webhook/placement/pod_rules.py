@@ -25,7 +25,7 @@ from webhook.placement.nodes import HOSTNAME, ZONE, bitset_union
 
 Labels: TypeAlias = Mapping[str, str]
 # Nodes by a number, as bitsets that have no node in common.
-Levels: TypeAlias = dict[int, int]
+NodesByNumber: TypeAlias = dict[int, int]
 MAX_SCORE: Final = 100
 # Rules about the same pods; any tenant can write as many as there are pods. Equal ones are one.
 MOST_RULES: Final = 1000
@@ -310,7 +310,7 @@ class _Count:
     Attributes:
         at: those of each node that has any.
         occupied: these nodes, as a bitset.
-        levels: the nodes of the domains that have any, by how many those have.
+        by_number: the nodes of the domains that have any, by how many those have.
         nodes: all of these, as a bitset.
     """
 
@@ -318,7 +318,7 @@ class _Count:
         self._domains: Final = domains
         self._number: Final[Counter[str]] = Counter()
         self.at: Final[Counter[int]] = Counter()
-        self.levels: Final[Levels] = {}
+        self.by_number: Final[NodesByNumber] = {}
         self.nodes = 0
         self.occupied = 0
 
@@ -336,12 +336,12 @@ class _Count:
         before = self._number[value]
         after = self._number[value] = before + number
         nodes = self._domains.nodes[value]
-        for level in (before, after):
-            if level:
-                self.levels[level] = self.levels.get(level, 0) ^ nodes
+        for count in (before, after):
+            if count:
+                self.by_number[count] = self.by_number.get(count, 0) ^ nodes
                 self.nodes ^= nodes
-                if not self.levels[level]:
-                    del self.levels[level]
+                if not self.by_number[count]:
+                    del self.by_number[count]
 
     def within(self, scope: int) -> Counter[str]:
         """The pods by domain that are on some of the nodes alone."""
@@ -392,10 +392,10 @@ class RuleIndex:
             if near in self._tracked:
                 continue
             selector = near.selectors[0]
-            places: list[str | None] = [None] if selector.namespaces is None else [*sorted(selector.namespaces)]
+            namespaces: list[str | None] = [None] if selector.namespaces is None else [*sorted(selector.namespaces)]
             pairs: list[tuple[str, str] | None] = [*selector.pairs()] or [None]
-            spend(len(places) * len(pairs), "rules between pods")
-            lists = [self._about_pods.setdefault((place, pair), []) for place in places for pair in pairs]
+            spend(len(namespaces) * len(pairs), "rules between pods")
+            lists = [self._about_pods.setdefault((namespace, pair), []) for namespace in namespaces for pair in pairs]
             if any(len(rules_there) >= MOST_RULES for rules_there in lists):
                 self.left_out += 1
                 continue
@@ -441,32 +441,32 @@ class RuleIndex:
         if too_many:
             yield TOPOLOGY_SPREAD, too_many
 
-    def affinity_scores(self, pod: PodInfo, candidates: int) -> Levels:
-        """What InterPodAffinity gives to candidates, by what pods prefer; empty: it gives all of them the same."""
+    def affinity_scores(self, pod: PodInfo, feasible: int) -> NodesByNumber:
+        """What InterPodAffinity gives to feasible nodes, by what pods prefer; empty: it gives all of them the same."""
         terms = [
-            (tracked.meant.levels, weight)
+            (tracked.meant.by_number, weight)
             for near, weight in pod.preferences.near
-            if (tracked := self._tracked.get(near)) and tracked.meant.levels
+            if (tracked := self._tracked.get(near)) and tracked.meant.by_number
         ]
-        terms += [(tracked.pulls.levels, 1) for tracked in self._about(pod) if tracked.pulls.levels]
+        terms += [(tracked.pulls.by_number, 1) for tracked in self._about(pod) if tracked.pulls.by_number]
         if not terms:
             return {}
-        sums = {0: candidates}
-        for levels, weight in terms:
-            spend(len(levels), "rules between pods")
-            sums = add_levels(sums, {weight * number: nodes for number, nodes in levels.items()})
+        sums = {0: feasible}
+        for by_number, weight in terms:
+            spend(len(by_number), "rules between pods")
+            sums = add_numbers(sums, {weight * number: nodes for number, nodes in by_number.items()})
         least, most = min(sums), max(sums)
-        return join_levels(
+        return group_by_number(
             (int(MAX_SCORE * ((total - least) / (most - least))) if most > least else 0, nodes)
             for total, nodes in sums.items()
         )
 
-    def spread_scores(self, pod: PodInfo, candidates: int, matching: int, tolerated: int) -> Levels:
-        """What PodTopologySpread gives to candidates by soft constraints; empty: it gives all of them the same.
+    def spread_scores(self, pod: PodInfo, feasible: int, matching: int, tolerated: int) -> NodesByNumber:
+        """What PodTopologySpread gives to feasible nodes by soft constraints; empty: it gives all of them the same.
 
         Args:
             pod: the pod that needs a node.
-            candidates: the nodes that it can go to.
+            feasible: the nodes that it can go to.
             matching: the nodes that its selector and affinity allow.
             tolerated: the nodes whose taints it tolerates.
         """
@@ -476,18 +476,18 @@ class RuleIndex:
         keyed = self._everywhere
         for each in () if pod.preferences.spread_by_default else constraints:
             keyed &= self._of_key(each.near.key).all
-        scored = candidates & keyed
+        scored = feasible & keyed
         crowds: dict[float, int] = {0.0: scored}
         for each in constraints:
             # Of a constraint on all nodes, every node is a domain.
             scope = keyed & (matching if each.by_affinity else -1) & (tolerated if each.by_taints else -1)
-            levels, domains = self._soft_levels(each, scored, scope)
+            by_number, domains = self._soft_counts(each, scored, scope)
             weight = math.log(domains + 2)
-            crowds = add_levels(crowds, {number * weight + each.max_skew - 1: at for number, at in levels.items()})
-        rounded = join_levels((math.floor(crowd + 0.5), nodes) for crowd, nodes in crowds.items())
+            crowds = add_numbers(crowds, {number * weight + each.max_skew - 1: at for number, at in by_number.items()})
+        rounded = group_by_number((math.floor(crowd + 0.5), nodes) for crowd, nodes in crowds.items())
         least, most = min(rounded, default=0), max(rounded, default=0)
-        ignored = [(0, candidates & ~keyed)] if candidates & ~keyed else []
-        return join_levels(
+        ignored = [(0, feasible & ~keyed)] if feasible & ~keyed else []
+        return group_by_number(
             (
                 *(
                     (MAX_SCORE * (most + least - crowd) // most if most else MAX_SCORE, at)
@@ -497,21 +497,21 @@ class RuleIndex:
             )
         )
 
-    def _soft_levels(self, spread: SpreadRule, scored: int, scope: int) -> tuple[Levels, int]:
+    def _soft_counts(self, spread: SpreadRule, scored: int, scope: int) -> tuple[NodesByNumber, int]:
         """The nodes by how many pods are in their domains, and the number of domains; without nodes in none."""
         domains, meant = self._of_key(spread.near.key), self._tracked[spread.near].meant
         if spread.near.key == HOSTNAME:
-            levels, size = meant.levels, scored.bit_count()
+            by_number, size = meant.by_number, scored.bit_count()
         else:
             spend(len(domains.nodes), "domains of topology spread constraints")
             present = [(value, nodes & scored) for value, nodes in domains.nodes.items() if nodes & scored]
             size = len(present) + bool(scored & ~domains.all)
             if meant.occupied & domains.all & ~scope:
                 counts = meant.within(scope)
-                levels = join_levels((counts[value], nodes) for value, nodes in present)
+                by_number = group_by_number((counts[value], nodes) for value, nodes in present)
             else:
-                levels = meant.levels
-        known = {number: nodes & scored for number, nodes in levels.items() if number and nodes & scored}
+                by_number = meant.by_number
+        known = {number: nodes & scored for number, nodes in by_number.items() if number and nodes & scored}
         rest = scored & domains.all & ~bitset_union(known.values())
         return {**known, **({0: rest} if rest else {})}, size
 
@@ -548,9 +548,9 @@ class RuleIndex:
     def _about(self, pod: PodInfo) -> Iterator[_Tracked]:
         """The rules that mean a pod, each once."""
         spend(1 + len(pod.labels), "labels of pods")
-        for place in (pod.namespace, None) if self._about_pods else ():
+        for namespace in (pod.namespace, None) if self._about_pods else ():
             for pair in (None, *pod.labels.items()):
-                if rules := self._about_pods.get((place, pair)):
+                if rules := self._about_pods.get((namespace, pair)):
                     spend(len(rules), "rules between pods")
                     yield from (tracked for tracked in rules if pod.meets(tracked.near))
 
@@ -560,18 +560,18 @@ class RuleIndex:
         return self._domains[key]
 
 
-def join_levels(pairs: Iterable[tuple[int, int]]) -> Levels:
+def group_by_number(pairs: Iterable[tuple[int, int]]) -> NodesByNumber:
     """The nodes by their numbers, of pairs in which a number may be more than once."""
-    levels: Levels = {}
+    by_number: NodesByNumber = {}
     for number, nodes in pairs:
-        levels[number] = levels.get(number, 0) | nodes
-    return levels
+        by_number[number] = by_number.get(number, 0) | nodes
+    return by_number
 
 
 _Number = TypeVar("_Number", int, float)
 
 
-def add_levels(first: Mapping[_Number, int], second: Mapping[_Number, int]) -> dict[_Number, int]:
+def add_numbers(first: Mapping[_Number, int], second: Mapping[_Number, int]) -> dict[_Number, int]:
     """The nodes of the first by the sums of their numbers in both; what the second does not have, counts as 0 there."""
     sums: dict[_Number, int] = {}
     for one, nodes in first.items():

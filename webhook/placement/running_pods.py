@@ -73,7 +73,7 @@ def incoming(
     profiles: Profiles,
     services: Iterable[Mapping[str, str]] = (),
 ) -> SimulatedPod:
-    """A pod that a scheduler is to place.
+    """A pod that waits for its scheduler.
 
     Args:
         pod: the pod; where it runs does not matter.

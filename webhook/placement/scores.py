@@ -16,7 +16,7 @@ from webhook.k8s.types.meta import View
 from webhook.k8s.types.scheduling import Affinity
 from webhook.k8s.types.selectors import NodeSelectorTerm, Term
 from webhook.placement.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
-from webhook.placement.pod_rules import MAX_SCORE, Levels, join_levels
+from webhook.placement.pod_rules import MAX_SCORE, NodesByNumber, group_by_number
 from webhook.placement.profiles import BALANCE, FIT, Profile
 
 # Since this version NodeResourcesBalancedAllocation scores the change that a pod makes (kubernetes/kubernetes#135573).
@@ -55,26 +55,26 @@ class Load(msgspec.Struct, frozen=True):
         return Load(requests, self.cpu + other.cpu, self.memory + other.memory)
 
 
-class Room:
-    """What one node offers to pods, and what is left of it.
+class NodeResources:
+    """What pods can request of one node (``status.allocatable``), and what is left of it.
 
     Attributes:
-        offers: what pods could request of the whole node, by resource.
-        all_cpu: the CPU among these, thousandths.
-        all_memory: the memory among these, bytes.
+        allocatable: what pods could request of the whole node, by resource.
+        allocatable_cpu: the CPU among these, thousandths.
+        allocatable_memory: the memory among these, bytes.
         free: what is left; less than nothing where pods request more than there is.
-        cpu: what NodeResourcesFit counts as requested: thousandths.
+        cpu: what NodeResourcesFit counts as requested (kube-scheduler's NonZeroRequested): thousandths.
         memory: the same in bytes.
         balance: how alike the requested shares of CPU and memory are, of 100.
     """
 
-    __slots__ = ("all_cpu", "all_memory", "balance", "cpu", "free", "memory", "offers")
+    __slots__ = ("allocatable", "allocatable_cpu", "allocatable_memory", "balance", "cpu", "free", "memory")
 
-    def __init__(self, offers: Mapping[str, int]) -> None:
-        self.offers: Final = offers
-        self.all_cpu: Final = offers.get(CPU, 0)
-        self.all_memory: Final = offers.get(MEMORY, 0)
-        self.free: Final = dict(offers)
+    def __init__(self, allocatable: Mapping[str, int]) -> None:
+        self.allocatable: Final = allocatable
+        self.allocatable_cpu: Final = allocatable.get(CPU, 0)
+        self.allocatable_memory: Final = allocatable.get(MEMORY, 0)
+        self.free: Final = dict(allocatable)
         self.cpu = 0
         self.memory = 0
         self.balance = self.balance_with(0, 0)
@@ -91,29 +91,29 @@ class Room:
 
     def balance_with(self, cpu: int, memory: int) -> int:
         """How alike the requested shares are with so much more of both, of 100."""
-        all_cpu, all_memory = self.all_cpu, self.all_memory
-        if not all_cpu or not all_memory:
+        allocatable_cpu, allocatable_memory = self.allocatable_cpu, self.allocatable_memory
+        if not allocatable_cpu or not allocatable_memory:
             return MAX_SCORE
-        share = (all_cpu - self.free[CPU] + cpu) / all_cpu
-        other = (all_memory - self.free[MEMORY] + memory) / all_memory
+        share = (allocatable_cpu - self.free[CPU] + cpu) / allocatable_cpu
+        other = (allocatable_memory - self.free[MEMORY] + memory) / allocatable_memory
         difference = (share if share < 1 else 1.0) - (other if other < 1 else 1.0)
         return int((1 - (difference if difference > 0 else -difference) / 2) * MAX_SCORE)
 
-    def copy(self) -> Room:
-        """The same room, to try something."""
-        room = Room(self.offers)
-        room.free.update(self.free)
-        room.cpu, room.memory, room.balance = self.cpu, self.memory, self.balance
-        return room
+    def copy(self) -> NodeResources:
+        """The same, to try something."""
+        node = NodeResources(self.allocatable)
+        node.free.update(self.free)
+        node.cpu, node.memory, node.balance = self.cpu, self.memory, self.balance
+        return node
 
     def share(self, resource: str) -> float:
-        """The requested share of what the node offers, in percent; 0 where it offers nothing."""
-        offered = self.offers.get(resource, 0)
-        return 100 * (offered - self.free[resource]) / offered if offered else 0.0
+        """The requested share of what is allocatable, in percent; 0 where that is nothing."""
+        allocatable = self.allocatable.get(resource, 0)
+        return 100 * (allocatable - self.free[resource]) / allocatable if allocatable else 0.0
 
 
-class RoomScorer:
-    """The scores of nodes for one kind of pod by what is left of them; it is asked for each node that has changed.
+class ResourceScorer:
+    """The scores of nodes for one size of pod by what is left of them; it is asked for each node that has changed.
 
     Args:
         profile: that of the pod's scheduler.
@@ -141,42 +141,42 @@ class RoomScorer:
         # Of pods that request nothing, it gives all nodes the same.
         self.balance_weight: Final = profile.weight(BALANCE) if self._requested_cpu or self._requested_memory else 0
 
-    def total(self, room: Room) -> int:
+    def total(self, node: NodeResources) -> int:
         """Both scores of a node together, weighted."""
-        points = self.fit_weight * self.fit(room) if self.fit_weight else 0
-        return points + self.balance_weight * self.balance(room) if self.balance_weight else points
+        points = self.fit_weight * self.fit(node) if self.fit_weight else 0
+        return points + self.balance_weight * self.balance(node) if self.balance_weight else points
 
-    def fit(self, room: Room) -> int:
+    def fit(self, node: NodeResources) -> int:
         """NodeResourcesFit: the free share of the node with the pod on it, or the requested one."""
         total = weights = 0
-        if offered := room.all_cpu:
-            requested, weights = room.cpu + self._cpu, self._cpu_weight
-            if requested <= offered:
-                total = weights * ((requested if self._fills else offered - requested) * MAX_SCORE // offered)
+        if allocatable := node.allocatable_cpu:
+            requested, weights = node.cpu + self._cpu, self._cpu_weight
+            if requested <= allocatable:
+                total = weights * ((requested if self._fills else allocatable - requested) * MAX_SCORE // allocatable)
             elif self._fills:
                 total = weights * MAX_SCORE
-        if offered := room.all_memory:
-            requested, weight = room.memory + self._memory, self._memory_weight
+        if allocatable := node.allocatable_memory:
+            requested, weight = node.memory + self._memory, self._memory_weight
             weights += weight
-            if requested <= offered:
-                total += weight * ((requested if self._fills else offered - requested) * MAX_SCORE // offered)
+            if requested <= allocatable:
+                total += weight * ((requested if self._fills else allocatable - requested) * MAX_SCORE // allocatable)
             elif self._fills:
                 total += weight * MAX_SCORE
         for name, weight, own in self._others:
-            if offered := room.offers.get(name, 0):
-                requested = offered - room.free[name] + own
-                left = max(0, offered - requested)
-                total += weight * ((min(requested, offered) if self._fills else left) * MAX_SCORE // offered)
+            if allocatable := node.allocatable.get(name, 0):
+                requested = allocatable - node.free[name] + own
+                left = max(0, allocatable - requested)
+                total += weight * ((min(requested, allocatable) if self._fills else left) * MAX_SCORE // allocatable)
                 weights += weight
         return total // weights if weights else 0
 
-    def balance(self, room: Room) -> int:
+    def balance(self, node: NodeResources) -> int:
         """NodeResourcesBalancedAllocation: how alike the requested shares of CPU and memory are."""
-        with_pod = room.balance_with(self._requested_cpu, self._requested_memory)
+        with_pod = node.balance_with(self._requested_cpu, self._requested_memory)
         if not self._scores_change:
             return with_pod
         # Go rounds towards zero, and nothing here is less than zero.
-        return MAX_SCORE // 2 + (MAX_SCORE // 2 + with_pod - room.balance) // 2
+        return MAX_SCORE // 2 + (MAX_SCORE // 2 + with_pod - node.balance) // 2
 
 
 def image_score(sizes: Sequence[int], share: float) -> int:
@@ -210,7 +210,7 @@ class ImageIndex:
                 # kube-scheduler takes the size that it has seen first.
                 self._sizes.setdefault(name, size)
 
-    def scores(self, images: Sequence[str], everyone: int) -> Levels:
+    def scores(self, images: Sequence[str], everyone: int) -> NodesByNumber:
         """What ImageLocality gives to nodes for the images of a pod's containers; empty: the same to all."""
         sums: dict[int, int] = {0: everyone}
         for image in images:
@@ -219,9 +219,9 @@ class ImageIndex:
                 scaled = int(self._sizes[name] * (nodes.bit_count() / self._total))
                 parts = [(total + scaled, at & nodes) for total, at in sums.items()]
                 rest = [(total, at & ~nodes) for total, at in sums.items()]
-                sums = join_levels(each for each in (*parts, *rest) if each[1])
-        levels = join_levels((_clamp_images(total, len(images)), nodes) for total, nodes in sums.items())
-        return levels if len(levels) > 1 else {}
+                sums = group_by_number(each for each in (*parts, *rest) if each[1])
+        scored = group_by_number((_clamp_images(total, len(images)), nodes) for total, nodes in sums.items())
+        return scored if len(scored) > 1 else {}
 
 
 def full_name(image: str) -> str:
@@ -251,11 +251,11 @@ class _PreferredTerm(View, frozen=True):
     preference: NodeSelectorTerm
 
 
-def normalize(raw: Levels, candidates: int, *, reverse: bool = False) -> Levels:
-    """The scores of candidates by their raw ones, as shares of the highest; empty: all have the same."""
-    own = {score: nodes & candidates for score, nodes in raw.items() if nodes & candidates}
+def normalize(raw: NodesByNumber, feasible: int, *, reverse: bool = False) -> NodesByNumber:
+    """The scores of feasible nodes by their raw ones, as shares of the highest; empty: all have the same."""
+    own = {score: nodes & feasible for score, nodes in raw.items() if nodes & feasible}
     most = max(own, default=0)
     if len(own) < 2 or not most:
         return {}
     scores = ((MAX_SCORE * score // most, nodes) for score, nodes in own.items())
-    return join_levels((MAX_SCORE - score if reverse else score, nodes) for score, nodes in scores)
+    return group_by_number((MAX_SCORE - score if reverse else score, nodes) for score, nodes in scores)

@@ -1,8 +1,11 @@
 """What kube-scheduler does with pods: where each fits, which of these nodes it chooses, and what is left then.
 
-A `Simulation` is a cluster at one moment: nodes with what is left of each, and pods with their rules. `place` says
-where kube-scheduler sends a pod, by its filters and its scores; `bind` and `unbind` put pods on nodes and take them
-away, in any order, so that a plan can try something and take it back.
+A `Simulation` is a cluster at one moment: nodes with what is left of each, and pods with their rules. `filter` says
+which nodes are feasible for a pod, and `schedule` which of these kube-scheduler chooses by its scores. `bind` and
+`unbind` put pods on nodes and take them away, in any order, so that a plan can try something and take it back.
+
+The words are kube-scheduler's: nodes that pass all filters are feasible, and only these are scored. (What it calls a
+candidate is a node with pods to preempt: `webhook.forecast.preemption`.)
 
 Each filter and each score is a few sets of nodes, as bitsets, which a move changes at the nodes that it touches. The
 score by what is left of nodes is kept for each size of pod (what it requests, and its scheduler's profile), and is
@@ -45,9 +48,9 @@ from webhook.placement.nodes import (
     parse_allocatable,
     to_scheduler_units,
 )
-from webhook.placement.pod_rules import Levels, PodInfo, RuleIndex, add_levels, join_levels
+from webhook.placement.pod_rules import NodesByNumber, PodInfo, RuleIndex, add_numbers, group_by_number
 from webhook.placement.profiles import Profile
-from webhook.placement.scores import ImageIndex, KubernetesVersion, Load, Room, RoomScorer
+from webhook.placement.scores import ImageIndex, KubernetesVersion, Load, NodeResources, ResourceScorer
 
 # As elsewhere, what a kubelet has not reported is never a reason against its node.
 _PLENTY: Final = 2**63 - 1
@@ -69,7 +72,7 @@ class SimulatedPod(msgspec.Struct, frozen=True):
         tolerations: of these, those for taints with the effect PreferNoSchedule count.
         preferred: the preferred terms of its node affinity, each with its weight.
         images: those of its containers, init containers too, as they are written.
-        profile: that of the scheduler that places it.
+        profile: that of its scheduler.
     """
 
     info: PodInfo
@@ -85,23 +88,23 @@ class SimulatedPod(msgspec.Struct, frozen=True):
         return self.load.requests
 
 
-class Candidates(msgspec.Struct, frozen=True):
+class FilterResult(msgspec.Struct, frozen=True):
     """The nodes for one pod at one moment, by kube-scheduler's filters.
 
     Attributes:
         eligibility: the nodes by what the pod requires of them.
-        room: the nodes that have enough free, as a bitset.
+        with_free: the nodes that have enough free, as a bitset.
         apart: what other pods keep it from, each with the nodes, as a bitset.
     """
 
     eligibility: Eligibility
-    room: int
+    with_free: int
     apart: tuple[tuple[str, int], ...]
 
     @property
-    def nodes(self) -> int:
+    def feasible(self) -> int:
         """The nodes that it can go to now, as a bitset."""
-        return self.eligibility.bitset & self.room & ~self.forbidden
+        return self.eligibility.bitset & self.with_free & ~self.forbidden
 
     @property
     def forbidden(self) -> int:
@@ -109,17 +112,17 @@ class Candidates(msgspec.Struct, frozen=True):
         return bitset_union(nodes for _, nodes in self.apart)
 
 
-class Placement(msgspec.Struct, frozen=True):
+class ScheduleResult(msgspec.Struct, frozen=True):
     """Where kube-scheduler sends a pod.
 
     Attributes:
-        candidates: the nodes that it fits on.
+        filtered: the nodes that are feasible.
         best: the highest sum of their scores, without what all nodes have the same of; 0 for a single node.
         ties: the nodes that have it, as a bitset: kube-scheduler may choose any of them.
         position: the one that is chosen here.
     """
 
-    candidates: Candidates
+    filtered: FilterResult
     best: int
     ties: int
     position: int
@@ -136,7 +139,7 @@ class Simulation:
         index: the nodes. Their labels and taints stay; they may be cordoned and uncordoned.
         views: the same nodes by name, as the API server has them; with images where ImageLocality is to count.
         version: that of kube-scheduler.
-        most: of some resources, no more than so much of each node counts as offered.
+        most: of some resources, no more than so much of each node counts as allocatable.
 
     Attributes:
         rules: the pods, by the rules that they have and that are about them. They have to be tracked before pods are
@@ -154,8 +157,8 @@ class Simulation:
         self.rules: Final = RuleIndex(index)
         self.has_sampled = False
         self._version: Final = version
-        self._rooms: Final[dict[int, Room]] = {}
-        self._levels: Final[dict[str, NumberIndex]] = {}
+        self._resources: Final[dict[int, NodeResources]] = {}
+        self._free: Final[dict[str, NumberIndex]] = {}
         self._everyone = 0
         taints: dict[Taint, int] = {}
         images: list[tuple[int, dict[str, int]]] = []
@@ -166,12 +169,14 @@ class Simulation:
                 continue
             bit = 1 << position
             self._everyone |= bit
-            offers = {resource: min(amount, most.get(resource, amount)) for resource, amount in offers_of(view).items()}
-            self._rooms[position] = Room(offers)
-            for resource, amount in offers.items():
-                if resource not in self._levels:
-                    self._levels[resource] = NumberIndex()
-                self._levels[resource].flip(amount, bit)
+            allocatable = {
+                resource: min(amount, most.get(resource, amount)) for resource, amount in allocatable_of(view).items()
+            }
+            self._resources[position] = NodeResources(allocatable)
+            for resource, amount in allocatable.items():
+                if resource not in self._free:
+                    self._free[resource] = NumberIndex()
+                self._free[resource].flip(amount, bit)
             for taint in {*((view.spec.taints if view.spec else None) or ())}:
                 if taint.effect == _PREFER_NO_SCHEDULE:
                     taints[taint] = taints.get(taint, 0) | bit
@@ -180,43 +185,43 @@ class Simulation:
         self._taints: Final = taints
         self._images: Final = ImageIndex(images)
         # What does not change: by tolerations, by preferred terms, by images.
-        self._soft_taints: Final[dict[tuple[Toleration, ...], Levels]] = {}
-        self._preferred: Final[dict[tuple[tuple[Term, int], ...], Levels]] = {}
-        self._listed: Final[dict[tuple[str, ...], Levels]] = {}
-        # The positions of nodes whose room has changed, in order, and what each size of pod has seen of that.
+        self._soft_taints: Final[dict[tuple[Toleration, ...], NodesByNumber]] = {}
+        self._preferred: Final[dict[tuple[tuple[Term, int], ...], NodesByNumber]] = {}
+        self._listed: Final[dict[tuple[str, ...], NodesByNumber]] = {}
+        # The positions of nodes on which something is free or taken that was not, in order.
         self._changes: Final[list[int]] = []
-        self._sizes: Final[dict[tuple[object, ...], _RoomScores]] = {}
+        self._kept_scores: Final[dict[tuple[object, ...], _ResourceScores]] = {}
 
-    def room(self, position: int) -> Room:
-        """What a node offers, and what is left of it."""
-        return self._rooms[position]
+    def resources(self, position: int) -> NodeResources:
+        """What pods can request of a node, and what is left of it."""
+        return self._resources[position]
 
     # -- filters -------------------------------------------------------------------------------------------------------
 
-    def candidates(self, pod: SimulatedPod, eligibility: Eligibility) -> Candidates:
+    def filter(self, pod: SimulatedPod, eligibility: Eligibility) -> FilterResult:
         """Where a pod fits now; ``eligibility`` has the nodes by what it requires of them."""
-        apart, room = tuple(self._apart(pod, eligibility)), -1
+        apart, with_free = tuple(self._apart(pod, eligibility)), -1
         for resource, amount in pod.requests.items():
-            room &= self.with_enough(resource, amount)
-        return Candidates(eligibility, room, apart)
+            with_free &= self.with_free(resource, amount)
+        return FilterResult(eligibility, with_free, apart)
 
     def fits(self, pod: SimulatedPod, eligibility: Eligibility, position: int) -> bool:
         """Whether a pod fits on one eligible node now."""
-        if not self.has_capacity(position, pod.requests, ()):
+        if not self.has_free(position, pod.requests, ()):
             return False
         return not any(nodes >> position & 1 for _, nodes in self._apart(pod, eligibility))
 
-    def has_capacity(self, position: int, requests: Mapping[str, int], freed: Iterable[Load]) -> bool:
+    def has_free(self, position: int, requests: Mapping[str, int], freed: Iterable[Load]) -> bool:
         """Whether a node has enough free for requests once some pods are gone, whatever rules there are."""
-        room = self._rooms.get(position)
-        free = room.free if room else {}
+        resources = self._resources.get(position)
+        free = resources.free if resources else {}
         gone = [each.requests for each in freed]
         return all(
             amount <= 0 or (name in free and free[name] + sum(each.get(name, 0) for each in gone) >= amount)
             for name, amount in requests.items()
         )
 
-    def with_enough(self, resource: str, amount: int) -> int:
+    def with_free(self, resource: str, amount: int) -> int:
         """The nodes that have so much of one resource free, as a bitset.
 
         For a request of nothing they are all nodes, also those that are overcommitted in the resource or do not have
@@ -224,8 +229,8 @@ class Simulation:
         """
         if amount <= 0:
             return self._everyone
-        levels = self._levels.get(resource)
-        return levels.nodes & ~levels.below(amount) if levels else 0
+        free = self._free.get(resource)
+        return free.nodes & ~free.below(amount) if free else 0
 
     def _apart(self, pod: SimulatedPod, eligibility: Eligibility) -> Iterator[tuple[str, int]]:
         """What other pods keep a pod from, each with the nodes, as a bitset."""
@@ -234,54 +239,56 @@ class Simulation:
 
     # -- scores --------------------------------------------------------------------------------------------------------
 
-    def place(self, pod: SimulatedPod, eligibility: Eligibility, among: TieBreak | None = None) -> Placement | None:
+    def schedule(
+        self, pod: SimulatedPod, eligibility: Eligibility, tie_break: TieBreak | None = None
+    ) -> ScheduleResult | None:
         """Where kube-scheduler sends a pod now; None: it fits nowhere.
 
         Args:
             pod: the pod, which is not bound.
             eligibility: the nodes by what it requires of them.
-            among: chooses one of the nodes that tie; None: the one with most free memory.
+            tie_break: chooses one of the nodes that tie; None: the one with most free memory.
         """
-        candidates = self.candidates(pod, eligibility)
-        nodes = candidates.nodes
+        filtered = self.filter(pod, eligibility)
+        nodes = filtered.feasible
         if not nodes:
             return None
         best, ties = self._rank(pod, eligibility, nodes)
         is_single = not ties & (ties - 1)
-        position = ties.bit_length() - 1 if is_single else (among or self.roomiest)(ties)
-        return Placement(candidates, best, ties, position)
+        position = ties.bit_length() - 1 if is_single else (tie_break or self.most_free)(ties)
+        return ScheduleResult(filtered, best, ties, position)
 
-    def scores(self, pod: SimulatedPod, eligibility: Eligibility, nodes: int) -> dict[str, Levels]:
-        """What each plugin gives to candidates now, weighted, as `place` adds it up; without what is 0 for all."""
+    def scores(self, pod: SimulatedPod, eligibility: Eligibility, nodes: int) -> dict[str, NodesByNumber]:
+        """What each plugin gives to feasible nodes now, weighted, as `schedule` adds it up; nothing where all get 0."""
         if not nodes:
             return {}
         found = dict(self._other_scores(pod, eligibility, nodes))
-        found |= self._by_resources(RoomScorer(pod.profile, pod.load, self._version), nodes)
+        found |= self._by_resources(ResourceScorer(pod.profile, pod.load, self._version), nodes)
         return found
 
-    def roomiest(self, nodes: int) -> int:
+    def most_free(self, nodes: int) -> int:
         """The position of the node with most free memory, the first of several."""
-        for level in self._levels[MEMORY].descending():
-            if matches := level & nodes:
+        for alike in self._free[MEMORY].descending():
+            if matches := alike & nodes:
                 return (matches & -matches).bit_length() - 1
         raise ValueError("no node has any memory")
 
-    def tightest(self, nodes: int, pod: SimulatedPod) -> int:
+    def least_free(self, nodes: int, pod: SimulatedPod) -> int:
         """The position of the node that a pod fills best: with the least free memory of those with enough."""
-        for level in self._levels[MEMORY].ascending(pod.requests.get(MEMORY) or -_PLENTY):
-            if matches := level & nodes:
+        for alike in self._free[MEMORY].ascending(pod.requests.get(MEMORY) or -_PLENTY):
+            if matches := alike & nodes:
                 return (matches & -matches).bit_length() - 1
         raise ValueError("no node has enough memory")
 
     def _rank(self, pod: SimulatedPod, eligibility: Eligibility, nodes: int) -> tuple[int, int]:
-        """The highest sum of scores among candidates, and those that have it."""
+        """The highest sum of scores among feasible nodes, and those that have it."""
         if not nodes & (nodes - 1):
             return 0, nodes  # kube-scheduler does not score a single one
-        sums: Levels = {0: nodes}
-        for _, levels in self._other_scores(pod, eligibility, nodes):
-            sums = add_levels(sums, levels)
-        by_room = self._room_scores(pod, sums)
-        descending = sorted(by_room, reverse=True)
+        sums: NodesByNumber = {0: nodes}
+        for _, scored in self._other_scores(pod, eligibility, nodes):
+            sums = add_numbers(sums, scored)
+        by_resources = self._resource_scores(pod, sums)
+        descending = sorted(by_resources, reverse=True)
         best, ties = -1, 0
         # From the highest scores on, until no sum can be as high.
         for other in sorted(sums, reverse=True):
@@ -289,25 +296,27 @@ class Simulation:
                 total = other + score
                 if total < best:
                     break
-                if at := by_room[score] & sums[other]:
+                if at := by_resources[score] & sums[other]:
                     ties = at if total > best else ties | at
                     best = total
                     break
         return best, ties
 
-    def _other_scores(self, pod: SimulatedPod, eligibility: Eligibility, nodes: int) -> Iterator[tuple[str, Levels]]:
-        """What depends on something else than the nodes' room, weighted, where it differs."""
+    def _other_scores(
+        self, pod: SimulatedPod, eligibility: Eligibility, nodes: int
+    ) -> Iterator[tuple[str, NodesByNumber]]:
+        """What depends on something else than the nodes' resources, weighted, where it differs."""
         profile, preferences = pod.profile, pod.info.preferences
         if self._taints:
             yield from _weighted(
                 profile, profiles.TAINTS, scores.normalize(self._untolerated(pod), nodes, reverse=True)
             )
         if pod.preferred:
-            levels = scores.normalize(self._preferring(pod), nodes)
-            yield from _weighted(profile, profiles.NODE_AFFINITY, levels)
+            scored = scores.normalize(self._preferring(pod), nodes)
+            yield from _weighted(profile, profiles.NODE_AFFINITY, scored)
         if preferences.spread and profile.weight(profiles.SPREAD):
-            levels = self.rules.spread_scores(pod.info, nodes, *_inclusion(eligibility))
-            yield from _weighted(profile, profiles.SPREAD, levels)
+            scored = self.rules.spread_scores(pod.info, nodes, *_inclusion(eligibility))
+            yield from _weighted(profile, profiles.SPREAD, scored)
         if profile.weight(profiles.POD_AFFINITY):
             yield from _weighted(profile, profiles.POD_AFFINITY, self.rules.affinity_scores(pod.info, nodes))
         if pod.images and profile.weight(profiles.IMAGES):
@@ -316,7 +325,7 @@ class Simulation:
             own = {score: at & nodes for score, at in self._listed[pod.images].items() if at & nodes}
             yield from _weighted(profile, profiles.IMAGES, own)
 
-    def _untolerated(self, pod: SimulatedPod) -> Levels:
+    def _untolerated(self, pod: SimulatedPod) -> NodesByNumber:
         """The nodes by how many of their soft taints a pod does not tolerate."""
         key = tuple(each for each in pod.tolerations if (each.effect or _PREFER_NO_SCHEDULE) == _PREFER_NO_SCHEDULE)
         if key not in self._soft_taints:
@@ -324,50 +333,53 @@ class Simulation:
             tolerated, counts = Tolerated(key), {0: self._everyone}
             for taint, nodes in self._taints.items():
                 if not tolerated.covers(taint):
-                    counts = add_levels(counts, {1: nodes})
+                    counts = add_numbers(counts, {1: nodes})
             self._soft_taints[key] = counts
         return self._soft_taints[key]
 
-    def _preferring(self, pod: SimulatedPod) -> Levels:
+    def _preferring(self, pod: SimulatedPod) -> NodesByNumber:
         """The nodes by the weights of the terms of a pod's node affinity that they match."""
         if pod.preferred not in self._preferred:
             sums = {0: self._everyone}
             for term, weight in pod.preferred:
                 unmatched = self._index.review((requirements.OneOf(requirements.Origin.AFFINITY, (term,)),)).failures
                 nodes = self._everyone & ~bitset_union(failure.nodes for failure in unmatched)
-                sums = add_levels(sums, {weight: nodes})
+                sums = add_numbers(sums, {weight: nodes})
             self._preferred[pod.preferred] = sums
         return self._preferred[pod.preferred]
 
-    def _room_scores(self, pod: SimulatedPod, sums: Levels) -> Levels:
-        """What the nodes' room gives to a pod of this size now; ``sums`` has its candidates by all other scores."""
+    def _resource_scores(self, pod: SimulatedPod, sums: NodesByNumber) -> NodesByNumber:
+        """What the nodes' resources give to a pod of this size now, where they are kept also of infeasible nodes.
+
+        ``sums`` are the sums of all other scores, with the feasible nodes.
+        """
         profile, load = pod.profile, pod.load
         counted = tuple((name, load.requests.get(name, 0)) for name, _ in profile.resources)
         key = (profile, load.cpu, load.memory, load.requests.get(CPU, 0), load.requests.get(MEMORY, 0), counted)
-        kept = self._sizes.get(key)
+        kept = self._kept_scores.get(key)
         if kept is None:
-            scorer = RoomScorer(profile, load, self._version)
-            if len(self._sizes) >= MOST_SIZES:
+            scorer = ResourceScorer(profile, load, self._version)
+            if len(self._kept_scores) >= MOST_SIZES:
                 self.has_sampled = True
                 sample = self._sample(sums, fills=profile.fills)
                 spend(sample.bit_count() // _NODES_A_STEP, "nodes that are scored")
-                return join_levels((scorer.total(self._rooms[at]), 1 << at) for at in bitset_positions(sample))
-            kept = self._sizes[key] = _RoomScores(scorer, self._rooms)
+                return group_by_number((scorer.total(self._resources[at]), 1 << at) for at in bitset_positions(sample))
+            kept = self._kept_scores[key] = _ResourceScores(scorer, self._resources)
         kept.update(self._changes)
         return kept.nodes
 
-    def _sample(self, sums: Levels, *, fills: bool) -> int:
-        """As many candidates as kube-scheduler scores, as a bitset.
+    def _sample(self, sums: NodesByNumber, *, fills: bool) -> int:
+        """As many feasible nodes as kube-scheduler scores, as a bitset.
 
         Those come first that get most by other scores, and of these the ones with most free memory, or with least.
         """
-        left, sample = nodes_to_score(len(self._rooms)), 0
+        left, sample = nodes_to_score(len(self._resources)), 0
         for score in sorted(sums, reverse=True):
             nodes = sums[score]
             if nodes.bit_count() > left:
-                memory = self._levels[MEMORY]
-                for level in memory.ascending(-_PLENTY) if fills else memory.descending():
-                    some = bitset_union(1 << at for at in islice(bitset_positions(level & nodes), left))
+                memory = self._free[MEMORY]
+                for alike in memory.ascending(-_PLENTY) if fills else memory.descending():
+                    some = bitset_union(1 << at for at in islice(bitset_positions(alike & nodes), left))
                     sample |= some
                     left -= some.bit_count()
                     if not left:
@@ -377,15 +389,17 @@ class Simulation:
             left -= nodes.bit_count()
         return sample
 
-    def _by_resources(self, scorer: RoomScorer, nodes: int) -> dict[str, Levels]:
-        """What the nodes' room gives to a pod, by plugin."""
-        rooms = [(position, self._rooms[position]) for position in bitset_positions(nodes)]
+    def _by_resources(self, scorer: ResourceScorer, nodes: int) -> dict[str, NodesByNumber]:
+        """What the nodes' resources give to a pod, by plugin."""
+        nodes_at = [(position, self._resources[position]) for position in bitset_positions(nodes)]
         found = {}
         if weight := scorer.fit_weight:
-            found[profiles.FIT] = join_levels((weight * scorer.fit(room), 1 << position) for position, room in rooms)
+            found[profiles.FIT] = group_by_number(
+                (weight * scorer.fit(node), 1 << position) for position, node in nodes_at
+            )
         if weight := scorer.balance_weight:
-            levels = join_levels((weight * scorer.balance(room), 1 << position) for position, room in rooms)
-            found[profiles.BALANCE] = levels
+            scored = group_by_number((weight * scorer.balance(node), 1 << position) for position, node in nodes_at)
+            found[profiles.BALANCE] = scored
         return found
 
     # -- moves ---------------------------------------------------------------------------------------------------------
@@ -399,41 +413,41 @@ class Simulation:
         self._change(pod, position, -1)
 
     def _change(self, pod: SimulatedPod, position: int, number: int) -> None:
-        room, load, bit = self._rooms.get(position), pod.load, 1 << position
-        if room is not None:
-            before = [(resource, room.free[resource]) for resource in load.requests if resource in room.free]
-            room.take(load, number)
+        resources, load, bit = self._resources.get(position), pod.load, 1 << position
+        if resources is not None:
+            before = [(resource, resources.free[resource]) for resource in load.requests if resource in resources.free]
+            resources.take(load, number)
             for resource, amount in before:
-                self._levels[resource].flip(amount, bit)
-                self._levels[resource].flip(room.free[resource], bit)
+                self._free[resource].flip(amount, bit)
+                self._free[resource].flip(resources.free[resource], bit)
             self._changes.append(position)
         self.rules.add(pod.info, position, number)
 
 
-class _RoomScores:
+class _ResourceScores:
     """What NodeResourcesFit and NodeResourcesBalancedAllocation give together to one size of pod.
 
     Attributes:
         nodes: the nodes by their scores.
     """
 
-    def __init__(self, scorer: RoomScorer, rooms: Mapping[int, Room]) -> None:
+    def __init__(self, scorer: ResourceScorer, resources: Mapping[int, NodeResources]) -> None:
         self._scorer: Final = scorer
-        self._rooms: Final = rooms
-        self._scores: Final = array("l", [-1]) * (max(rooms, default=-1) + 1)
-        self.nodes: Final[Levels] = {}
+        self._resources: Final = resources
+        self._scores: Final = array("l", [-1]) * (max(resources, default=-1) + 1)
+        self.nodes: Final[NodesByNumber] = {}
         self._seen = -1
 
     def update(self, changes: list[int]) -> None:
         """Count again for the nodes that have changed since the last time; all, the first time."""
         if self._seen == len(changes):
             return
-        rooms, known, nodes, score_of = self._rooms, self._scores, self.nodes, self._scorer.total
-        changed: Collection[int] = rooms if self._seen < 0 else {*changes[self._seen :]}
+        resources, known, nodes, score_of = self._resources, self._scores, self.nodes, self._scorer.total
+        changed: Collection[int] = resources if self._seen < 0 else {*changes[self._seen :]}
         self._seen = len(changes)
         spend(len(changed) // _NODES_A_STEP, "nodes that are scored")
         for position in changed:
-            before, after = known[position], score_of(rooms[position])
+            before, after = known[position], score_of(resources[position])
             if before == after:
                 continue
             bit = 1 << position
@@ -447,11 +461,11 @@ class _RoomScores:
             known[position] = after
 
 
-def _weighted(profile: Profile, plugin: str, levels: Levels) -> Iterator[tuple[str, Levels]]:
+def _weighted(profile: Profile, plugin: str, scored: NodesByNumber) -> Iterator[tuple[str, NodesByNumber]]:
     """What a plugin gives, by its weight; nothing where it gives all nodes the same."""
     weight = profile.weight(plugin)
-    if weight and len(levels) > 1:
-        yield plugin, {weight * score: nodes for score, nodes in levels.items()}
+    if weight and len(scored) > 1:
+        yield plugin, {weight * score: nodes for score, nodes in scored.items()}
 
 
 def _inclusion(eligibility: Eligibility) -> tuple[int, int]:
@@ -475,7 +489,7 @@ def nodes_to_score(nodes: int) -> int:
     return min(nodes, max(_LEAST_TO_SCORE, nodes * percentage // 100))
 
 
-def offers_of(node: NodeWithoutImages) -> dict[str, int]:
+def allocatable_of(node: NodeWithoutImages) -> dict[str, int]:
     """What pods could request of the whole node."""
     listed = node.allocatable
     pods = listed.get(POD_SLOTS)
