@@ -6,7 +6,7 @@ import pytest
 from tests.doctor.world import lines
 from tests.golden_files import Golden
 from webhook.errors import Unavailable
-from webhook.findings import abbreviate, unreadable
+from webhook.findings import unreadable
 from webhook.k8s.client.api import Forbidden
 
 
@@ -17,9 +17,3 @@ def test_what_could_not_be_read(why: Unavailable, golden: Golden) -> None:
     finding = msgspec.structs.replace(unreadable("images", why), check="nodes")
     assert (finding.verdict, finding.code, finding.found) == ("unknown", "unreadable", why.why)
     golden(lines([finding]))
-
-
-def test_lists_are_short() -> None:
-    assert abbreviate([]) == ""
-    assert abbreviate(["a", "b"]) == "a, b"
-    assert abbreviate(list("abcdef")) == "a, b, c, d and 2 more"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.text import (
+    abbreviate,
     duration,
     parse_duration,
     pluralize,
@@ -97,3 +98,11 @@ def test_durations_are_written_as_in_kubernetes(seconds: float, text: str) -> No
 )
 def test_what_go_takes_for_a_duration(text: str, seconds: float | None) -> None:
     assert parse_duration(text) == seconds
+
+
+def test_of_many_names_the_first_ones_are_shown() -> None:
+    assert [abbreviate(names) for names in ("", "abcdef", "abcdefg")] == [
+        "",
+        "a, b, c, d, e, f",
+        "a, b, c, d, e and 2 more",
+    ]

@@ -6,7 +6,7 @@ A policy's own checks are values of the policy (`webhook.policy.Policy.checks`);
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Literal, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
@@ -102,9 +102,3 @@ def check(name: str) -> Callable[[_Find[P]], _Check[P]]:
         return run
 
     return decorate
-
-
-def abbreviate(things: Sequence[str], shown: int = 4) -> str:
-    """The first few of a list, and how many more it has."""
-    text = ", ".join(things[:shown])
-    return f"{text} and {len(things) - shown} more" if len(things) > shown else text

@@ -7,6 +7,7 @@ feed begins a line of the attacker's own. Every other character stays as it is: 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -88,6 +89,14 @@ def pluralize(number: int, singular: str, plural: str = "") -> str:
         plural: the noun for several; empty: the singular with an "s".
     """
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+def abbreviate(listed: Iterable[str], shown: int = 5) -> str:
+    """Names in a row; of many the first ones, and how many more there are, which is never one."""
+    every = list(listed)
+    if len(every) <= shown + 1:
+        return ", ".join(every)
+    return f"{', '.join(every[:shown])} and {len(every) - shown} more"
 
 
 def _json_escape(match: re.Match[str]) -> str:

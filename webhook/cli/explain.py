@@ -53,10 +53,10 @@ from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.running_pods import SERVICES
 from webhook.placement.scores import NEWEST, KubernetesVersion
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
-from webhook.policies.migration.explanation import MigrationExplanation, Question, few
+from webhook.policies.migration.explanation import MigrationExplanation, Question
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.review.driver import drive
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 _WHAT = {
     "changed": "kubevirt-webhook changed the object",
@@ -241,14 +241,14 @@ def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
         width = len(str(max(reason.nodes.count for reason in answer.reasons)))
         for reason in answer.reasons[:_MOST_REASONS]:
             yield Paragraph(reason.text, "", f"  {reason.nodes.count:>{width}}  ")
-            yield Paragraph(few(reason.nodes.names), "", " " * (width + 6))
+            yield Paragraph(abbreviate(reason.nodes.names), "", " " * (width + 6))
         if (rest := len(answer.reasons) - _MOST_REASONS) > 0:
             yield Paragraph(f"and {pluralize(rest, 'more reason')}; -o json shows all.", "", "  ")
     yield from (Paragraph(), Paragraph(f"KubeVirt by itself {answer.kubevirt.text}."))
     # While an obstacle stands, more nodes help nothing.
     if answer.openings and not answer.obstacles:
         change, nodes = answer.openings[0].change, answer.openings[0].nodes
-        more = f"{pluralize(nodes.count, 'more node')}: {few(nodes.names)}"
+        more = f"{pluralize(nodes.count, 'more node')}: {abbreviate(nodes.names)}"
         yield Paragraph(f"What would help most: {change} ({more}).")
 
 
@@ -380,7 +380,7 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
     color = "red" if plan.blocks else "yellow" if costs else "green"
     nodes = [node for step in plan.steps for node in step.nodes]
     together = f", {plan.parallel} at a time," if plan.parallel > 1 else " in turn"
-    what = f"Drains of {pluralize(len(nodes), 'node')}{together}" if plan.rolling else f"A drain of {few(nodes)}"
+    what = f"Drains of {pluralize(len(nodes), 'node')}{together}" if plan.rolling else f"A drain of {abbreviate(nodes)}"
     vms = [vm for step in plan.steps for vm in step.vms]
     uncertain = any(vm.code in report.UNCERTAIN for vm in vms)
     ends = "ends when others act" if plan.handed_over else "may end" if uncertain else "can end"
@@ -445,7 +445,7 @@ def _remedies(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan], title: str) -
     if plan.changes:
         yield from (Paragraph(), Paragraph(title, "bold"))
     for change in plan.changes[:3]:
-        yield Paragraph(f"{change.change} ({few(change.vms)})", "", "  - ")
+        yield Paragraph(f"{change.change} ({abbreviate(change.vms)})", "", "  - ")
     for gap in dict.fromkeys((*plan.gaps, *(gap for vm in vms for gap in vm.gaps))):
         yield Paragraph(f"Not evaluated: {gap}.", "yellow")
     yield from (Paragraph(), Paragraph("The plan assumes:"))
@@ -498,14 +498,14 @@ def _transfer(pod: PlannedTransfer) -> str:
 
 def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
     yield Paragraph()
-    width = max((len(few(step.nodes)) for step in plan.steps), default=0)
+    width = max((len(abbreviate(step.nodes)) for step in plan.steps), default=0)
     busy = [step for step in plan.steps if step.vms or step.blocked_pods or step.transfers]
     for step in busy:
         rest = [vm for vm in step.vms if vm.outcome != report.MOVES]
         moves = len(step.vms) - len(rest)
         time = f", {_time(step.seconds, step.at_most_seconds)}" if moves else ""
         is_blocked = step.blocked_pods or any(vm.outcome == report.BLOCKS for vm in rest)
-        counts = f"{few(step.nodes):{width}}  {pluralize(moves, 'migration')}{time}"
+        counts = f"{abbreviate(step.nodes):{width}}  {pluralize(moves, 'migration')}{time}"
         yield Paragraph(counts, "bold red" if is_blocked else "")
         for pod in step.blocked_pods:
             yield Paragraph(f"blocks  pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ", 10)

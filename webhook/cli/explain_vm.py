@@ -23,8 +23,8 @@ from webhook.cluster.selection import NoAnswerError, require_single_source
 from webhook.facts import Unreadable
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.placement.requirements import Origin
-from webhook.policies.migration.explanation import Nodes, few
-from webhook.text import pluralize, shorten
+from webhook.policies.migration.explanation import Nodes
+from webhook.text import abbreviate, pluralize, shorten
 
 _LONGEST_CHANGE: Final = 100
 _LONGEST: Final = 60
@@ -157,7 +157,7 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
 
 
 def _start_lines(explanation: VmExplanation, nodes: Nodes) -> Iterator[Paragraph]:
-    where = f"{pluralize(nodes.count, 'node')}: {few(nodes.names)}" if nodes.count else "no node"
+    where = f"{pluralize(nodes.count, 'node')}: {abbreviate(nodes.names)}" if nodes.count else "no node"
     free = "; what is free there is not evaluated" if nodes.count else ""
     yield from (Paragraph(f"It does not start: {obstacle}.", "bold red") for obstacle in explanation.obstacles)
     it = "Apart from that, it" if explanation.obstacles else "It"
@@ -165,7 +165,7 @@ def _start_lines(explanation: VmExplanation, nodes: Nodes) -> Iterator[Paragraph
     shown = explanation.reasons if not nodes.count else [each for each in explanation.reasons if each.origin in _TIES]
     for reason in shown[:_MOST_REASONS]:
         yield Paragraph(
-            f"{pluralize(reason.nodes.count, 'node')} {reason.text}: {few(reason.nodes.names)}", "", "  ", 4
+            f"{pluralize(reason.nodes.count, 'node')} {reason.text}: {abbreviate(reason.nodes.names)}", "", "  ", 4
         )
     yield from (Paragraph(f"Note: {note}.") for note in explanation.notes)
 

@@ -8,11 +8,11 @@ from typing import Final
 from webhook.cluster.reader import SECONDS
 from webhook.doctor.installation import Installation
 from webhook.errors import Unavailable
-from webhook.findings import Finding, abbreviate, check, ok, readable, unknown, unreadable, warning
+from webhook.findings import Finding, check, ok, readable, unknown, unreadable, warning
 from webhook.k8s.client.api import Forbidden, await_answer
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 METRICS_PATH: Final = "/metrics"
 EVICTION_REQUESTS: Final = Resource("lifecycle.k8s.io", "v1alpha1", "evictionrequests", "EvictionRequest", True, Object)

@@ -17,11 +17,11 @@ from certs.handshake import verify_server_certificate
 from webhook import names
 from webhook.doctor.installation import Installation
 from webhook.errors import Unavailable
-from webhook.findings import Finding, abbreviate, check, failure, ok, readable, unknown, warning
+from webhook.findings import Finding, check, failure, ok, readable, unknown, warning
 from webhook.k8s.resources import LEASES
 from webhook.k8s.types.meta import unix_time
 from webhook.policies.scheduling.settings import SchedulingSettings
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 _CERTIFICATES: Final = "certificates"
 # kubevirt-webhook and cert-manager renew at two thirds of a certificate's lifetime.

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from webhook.doctor.installation import Deployment, Installation
 from webhook.errors import Unavailable
-from webhook.findings import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
+from webhook.findings import Finding, check, failure, ok, readable, unreadable, warning
 from webhook.install.shortage import REMEDY, StartProblem, denied_pods, why_unreachable, worst_problem
 from webhook.install.stored_settings import NAME
 from webhook.k8s.client.proxies import goes_through_proxy
@@ -14,7 +14,7 @@ from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import Pod
 from webhook.k8s.types.meta import Object
 from webhook.policies.scheduling.settings import SchedulingSettings
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)
 FLOW: Final = tuple(

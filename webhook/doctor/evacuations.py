@@ -10,7 +10,7 @@ from typing import Final
 
 from webhook.doctor.installation import Installation
 from webhook.errors import InputError
-from webhook.findings import Finding, abbreviate, check, ok, readable, warning
+from webhook.findings import Finding, check, ok, readable, warning
 from webhook.k8s.resources import NODES
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, find_in_use
 from webhook.kubevirt.resources import KUBEVIRTS
@@ -25,7 +25,7 @@ from webhook.placement.migrations import (
     stale_evacuation,
 )
 from webhook.placement.nodes import NO_SCHEDULE, Node
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 _VMS: Final = "VMs"
 _NODES: Final = "nodes"

@@ -9,7 +9,7 @@ from webhook import names
 from webhook.doctor.estimate import MAX_IMAGES
 from webhook.doctor.installation import POLICIES, Installation, Reference
 from webhook.errors import FileGap, InputError, Unavailable
-from webhook.findings import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
+from webhook.findings import Finding, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.install.plan import shipped
 from webhook.install.stored_settings import NAME
 from webhook.install.webhooks import CONFIGURATIONS
@@ -22,7 +22,7 @@ from webhook.kubevirt.releases.fields import unknown_fields
 from webhook.kubevirt.releases.release import detect
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 _GATE: Final = "Plugins"
 

@@ -10,14 +10,14 @@ from webhook import names
 from webhook.cluster.reader import RESOURCES
 from webhook.doctor.installation import Installation
 from webhook.errors import InputError, quote
-from webhook.findings import Finding, abbreviate, check, ok, readable, warning
+from webhook.findings import Finding, check, ok, readable, warning
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
 from webhook.policies.instancetypes.owner import is_allowed
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.registry import BY_NAME
 from webhook.policies.scheduling.settings import SchedulingSettings
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 # How much a prefix has in common with that of kubevirt-webhook, of 1, to be a mistyped one.

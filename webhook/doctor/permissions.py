@@ -17,7 +17,7 @@ from webhook.cluster.reader import SECONDS
 from webhook.doctor.installation import Installation, Reference
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
-from webhook.findings import Finding, abbreviate, check, failure, ok, readable, warning
+from webhook.findings import Finding, check, failure, ok, readable, warning
 from webhook.install import roles
 from webhook.install.components import COMPONENTS
 from webhook.install.roles import CERTIFICATES
@@ -26,7 +26,7 @@ from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.policies.registry import BY_NAME
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 RBAC: Final = "rbac.authorization.k8s.io"
 _RIGHTS: Final = "rights"

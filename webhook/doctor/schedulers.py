@@ -20,7 +20,7 @@ from webhook.doctor.installation import DEPLOYMENTS, Deployment, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES, Role, find_lacking, service_account
 from webhook.errors import FileGap, InputError, Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
-from webhook.findings import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
+from webhook.findings import Finding, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, lint
 from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, granted, needed
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, fetch
@@ -33,7 +33,7 @@ from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.placement.profiles import is_configuration, profiles_of
 from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.settings.schedulers import SchedulerSettings
-from webhook.text import pluralize, shorten_middle
+from webhook.text import abbreviate, pluralize, shorten_middle
 
 _CHECK: Final = "schedulers"
 # The time in which a Lease expires; a renewal shows sooner.

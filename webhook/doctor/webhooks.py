@@ -17,7 +17,7 @@ import msgspec
 from webhook import names
 from webhook.doctor.installation import Installation
 from webhook.errors import Unavailable
-from webhook.findings import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
+from webhook.findings import Finding, check, failure, ok, readable, unreadable, warning
 from webhook.install.apply import KEEP_AKS
 from webhook.install.registration import NOT_YET, Manifest, deletion_command
 from webhook.install.webhooks import CONFIGURATIONS, InstalledWebhookConfiguration, WebhookEntry
@@ -25,7 +25,7 @@ from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 _WEBHOOKS: Final = "webhooks"
 APPLY: Final = 'run "kubevirt-webhook install", or apply the output of "kubevirt-webhook manifests webhooks"'

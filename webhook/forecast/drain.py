@@ -71,8 +71,8 @@ from webhook.placement.simulate import (
 )
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
-from webhook.policies.migration.explanation import change_of, few
-from webhook.text import pluralize
+from webhook.policies.common.openings import change_of
+from webhook.text import abbreviate, pluralize
 
 # 5,000 nodes drained one after the other, with 10,000 VMs, take a twentieth of it.
 MAX_STEPS: Final = 20_000_000
@@ -438,7 +438,7 @@ class Planner:
         if elsewhere := [f"{'/'.join(key)} from {node}" for key, node in others if node not in every]:
             yield (
                 f"KubeVirt still evacuates VMs from nodes that are not drained here, which may take room meanwhile:"
-                f" {few(elsewhere)}."
+                f" {abbreviate(elsewhere)}."
             )
         for name in sorted(every):
             if silent := _kubelet_problem(self._snapshot.views[name]):
@@ -691,7 +691,7 @@ class Planner:
             preempted = tuple([self._preempted(each, victims) for each in victims.pods])
             reason = (
                 f"no node has room for it, so kube-scheduler deletes pods on {self._names[position]} whose priority is"
-                f" lower than {value}: {few([_named(each) for each in preempted])}"
+                f" lower than {value}: {abbreviate([_named(each) for each in preempted])}"
             )
             for each in victims.pods:
                 self._delete(each, position, mover, move_plans)
@@ -1130,7 +1130,7 @@ def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
 def _budget_problem(pod: LauncherPod, snapshot: ClusterSnapshot) -> str:
     """Why the PodDisruptionBudgets of its namespace do not allow a pod's eviction now, a clause; empty: they do."""
     budgets = snapshot.budgets_of_eviction(pod)
-    names = few([each.meta.name or "" for each in budgets])
+    names = abbreviate([each.meta.name or "" for each in budgets])
     if len(budgets) > 1:
         return f"{len(budgets)} PodDisruptionBudgets select its pod ({names}), which the API server does not support"
     if not budgets or budgets[0].allowed > 0:
@@ -1242,7 +1242,7 @@ def _eviction_notes(vmi: Vmi, snapshot: ClusterSnapshot) -> Iterator[str]:
         )
     others = [pod for pod in snapshot.launchers.get(vmi.meta.uid or "", ()) if pod is not snapshot.pod_of(vmi)]
     if others and not snapshot.unfinished.get(namespaced_name(vmi)):
-        listed = few([f"{pod.meta.name or ''} on {pod.node_name or 'no node'}" for pod in others])
+        listed = abbreviate([f"{pod.meta.name or ''} on {pod.node_name or 'no node'}" for pod in others])
         yield f"KubeVirt evacuates it once its other pods have ended, which an earlier migration has left: {listed}"
 
 

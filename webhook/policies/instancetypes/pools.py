@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from webhook import names
 from webhook.errors import Unavailable
-from webhook.findings import Finding, abbreviate, check, ok, readable, warning
+from webhook.findings import Finding, check, ok, readable, warning
 from webhook.k8s.json_tree import member
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.kubevirt.vm.size import has_memory
 from webhook.policy import Installed, Objects
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 FIX: Final = "set an instancetype or a memory size in spec.virtualMachineTemplate.spec of these pools"
 VMS: Final = UNSTRUCTURED_VMS.decoded_as(Object)

@@ -5,7 +5,7 @@ Field names are camelCase; a field is never removed or given another meaning und
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -31,12 +31,13 @@ from webhook.placement.machines import MIGRATIONS, VMIS, Migration, Vmi
 from webhook.placement.migrations import conflict, describe_evacuation, describe_hotplug, in_flight
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
-from webhook.placement.requirements import Allocatable, Label, Origin, contradictions, kept_by_kubevirt
+from webhook.placement.requirements import Label, Origin, contradictions, kept_by_kubevirt
 from webhook.placement.target_pods import foreign_affinity, foreign_pod_rules
 from webhook.policies.common import migration_targets, volumes
 from webhook.policies.common.migration_targets import Target
+from webhook.policies.common.openings import change_of
 from webhook.policies.common.required_facts import read, read_configuration
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 SCHEMA: Final = "kubevirt-webhook.github.io/explain-migration/v1alpha1"
 
@@ -180,7 +181,6 @@ class MigrationExplanation(View, frozen=True):
         return possible and not self.obstacles
 
 
-_FEW: Final = 5
 # Without a condition, or with Unknown, KubeVirt tries.
 _MIGRATABLE: Final = "LiveMigratable"
 
@@ -372,14 +372,6 @@ def _notes(subject: _Subject) -> Iterator[str]:
         )
 
 
-def few(listed: Iterable[str], most: int = _FEW) -> str:
-    """Names in a row, of many the first ones and how many there are more."""
-    every = list(listed)
-    if len(every) <= most + 1:
-        return ", ".join(every)
-    return f"{', '.join(every[:most])} and {len(every) - most} more"
-
-
 async def _running_vmi(question: Question, facts: Facts) -> Vmi:
     namespace, name = question.namespace, question.name
     vmi = await read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
@@ -403,7 +395,7 @@ def _summary(eligibility: Eligibility, conflicts: tuple[ContradictionReport, ...
     if eligibility.count:
         verb = "is" if eligibility.count == 1 else "are"
         total = pluralize(eligibility.total, "node")
-        return f"{eligibility.count} of {total} {verb} eligible: {few(eligibility.names())}"
+        return f"{eligibility.count} of {total} {verb} eligible: {abbreviate(eligibility.names())}"
     if not eligibility.total:
         return "no node is eligible: the cluster has no nodes"
     if conflicts:
@@ -495,7 +487,7 @@ def _evaluate_without_webhook(target: Target, eligibility: Eligibility, obstacle
     dropped = [each for each in target.requirements if isinstance(each, Label) and each not in remaining]
     drops = tuple(str(each.expression) for each in dropped if each.origin == Origin.ADDED)
     vendor_labels = [str(each.expression) for each in dropped if each.origin == Origin.VENDOR]
-    count, listed = without_webhook.count, few(without_webhook.names())
+    count, listed = without_webhook.count, abbreviate(without_webhook.names())
     does = [f"drop {', '.join(drops)} silently"] if drops else []
     if vendor_labels:
         does.append(f"no longer require {', '.join(vendor_labels)}")
@@ -527,37 +519,6 @@ def _openings(eligibility: Eligibility, owner: HyperConverged | None) -> tuple[O
         for opening in ranked
         if (change := change_of(opening.failures[0], owner))
     )
-
-
-def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
-    """The change that would remove a failure; None: there is none, except another VM.
-
-    The ``owner`` overwrites the KubeVirt object, so that its configuration is changed there.
-    """
-    required = failure.requirement
-    if failure.taint:
-        return f"remove the taint {failure.taint}, or have the VM tolerate it"
-    label = str(required.expression) if isinstance(required, Label) else ""
-    offer = None
-    if isinstance(required, Allocatable):
-        offer = f"offer {required.amount_text} {required.resource} on more nodes"
-    setting = f"remove {label} from KubeVirt's configuration"
-    if owner:
-        setting = owner.remove("developerConfiguration.nodeSelectors", label)
-    return {
-        Origin.ADDED: f"remove {label} from addedNodeSelector",
-        Origin.VM: f"remove {label} from the VM's nodeSelector",
-        Origin.AFFINITY: "change the VM's node affinity",
-        Origin.CLUSTER: setting,
-        Origin.SCHEDULABLE: "get virt-handler working",
-        Origin.CORDONED: "uncordon",
-        Origin.RESOURCES: offer,
-        Origin.RUNTIME_CLASS: f"remove {label} from the RuntimeClass",
-        Origin.NAMESPACE: f"remove {label} from the namespace's node selector",
-        Origin.KVM: "get KubeVirt's device plugin working",
-        Origin.SPREAD: f"give nodes the label {required.expression.key}" if isinstance(required, Label) else None,
-        Origin.POD_AFFINITY: f"give nodes the label {required.expression.key}" if isinstance(required, Label) else None,
-    }.get(required.origin)
 
 
 def _explain_node(name: str, target: Target) -> OneNode:

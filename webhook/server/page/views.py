@@ -21,7 +21,7 @@ from webhook.errors import InputError, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotInMemory, from_memory
 from webhook.names import PolicyName
 from webhook.policies.meanings import MEANINGS
-from webhook.policies.migration.explanation import FactPermissions, NotThere, Question, few, matrix
+from webhook.policies.migration.explanation import FactPermissions, NotThere, Question, matrix
 from webhook.policies.registry import ENDPOINTS
 from webhook.review.driver import drive
 from webhook.review.scope import of_namespace
@@ -39,6 +39,7 @@ from webhook.server.page.recorder import (
     ShownDecision,
 )
 from webhook.settings.model import Settings
+from webhook.text import abbreviate
 
 _MAX_NUMBER: Final = 10**12
 # Pages refresh themselves only for who asks for it, and not more often.
@@ -238,7 +239,7 @@ class PageViews(msgspec.Struct, frozen=True):
         fields = {name: query.text(name) for name in ("namespace", "name", "node")}
         fields["to"] = ", ".join(query.texts("to"))
         path, template = f"{PATH}/placement", "placement.html"
-        values: dict[str, Any] = {"fields": fields, "problem": "", "it": None, "few": few, "vms": ()}
+        values: dict[str, Any] = {"fields": fields, "problem": "", "it": None, "abbreviate": abbreviate, "vms": ()}
         if not any(fields.values()):
             return PageAnswer(template, values | {"vms": self._recent_vms()})
         try:
