@@ -551,7 +551,7 @@ def test_cluster_wide_enforces_where_no_label_says_otherwise() -> None:
 
 def test_parameters_are_the_annotations() -> None:
     found = scope(scheduler_name="batch")
-    assert found.parameters == {"kubevirt-webhook.github.io/scheduler-name": "batch"}
+    assert found.annotations == {"kubevirt-webhook.github.io/scheduler-name": "batch"}
 
 
 @pytest.mark.parametrize("where", ["kube-system", "kubevirt"])

@@ -303,7 +303,7 @@ async def explain_spread(namespace: str, name: str, settings: Settings, facts: F
         if isinstance(vmi, Vmi):
             required = target_pod_requirements(vmi, configuration=configuration)
         zoned = partial(spread.has_zones, facts, tuple(each for each in required if not isinstance(each, Elsewhere)))
-        decision = await spread.launchers_of(vm_or_vmi, scheduling.under(where.parameters), zoned, annotation=own)
+        decision = await spread.launchers_of(vm_or_vmi, scheduling.under(where.annotations), zoned, annotation=own)
         code, reason = decision.code, decision.reasons[0].text
     else:
         decision, code, reason = None, where.reason.code, where.reason.text

@@ -1,4 +1,4 @@
-"""Which mode a policy has in a namespace, and with which parameters.
+"""Which mode a policy has in a namespace, and the annotations by which the namespace sets the policy up.
 
 The API server calls the webhooks only where a namespaceSelector matched. The labels are evaluated again here, for two
 reasons: an informer, on either side, may lag behind a relabeled namespace, and a configuration with a selector too
@@ -26,7 +26,7 @@ from webhook.settings.model import Settings
 _OBSERVED: Final = (names.WARN, names.AUDIT)
 # Of each of them some hundred bytes, beside the namespace, which is in the store anyway.
 _MAX_CACHED: Final = 10_000
-_NO_PARAMETERS: Final[Mapping[str, str]] = {}
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -34,12 +34,12 @@ class Scope(msgspec.Struct, frozen=True):
 
     Attributes:
         mode: the mode; for ``off`` the policy does not run.
-        parameters: the namespace's annotations.
+        annotations: the namespace's, of which a policy reads its own (`PolicySettings.under`).
         reason: why the mode is ``off``; else None.
     """
 
     mode: Mode
-    parameters: Mapping[str, str] = _NO_PARAMETERS
+    annotations: Mapping[str, str] = _NO_ANNOTATIONS
     reason: Reason | None = None
 
 
@@ -54,7 +54,7 @@ class _CachedScope(msgspec.Struct, frozen=True):
     install: KubeVirtInstall | None
     settings: Settings
     scope: Scope
-    parameters: Any
+    section: Any
 
 
 class Scopes:
@@ -75,12 +75,12 @@ class Scopes:
             and cached.install is await facts.get(KubeVirtKey())
             and cached.namespace is await facts.get(NamespaceKey(name))
         ):
-            return cached.scope, cached.parameters
+            return cached.scope, cached.section
         section = settings.policy(policy)
         scope = await of_namespace(policy, stage, name, facts, section.cluster_wide, settings.every_excluded_namespace)
         if scope.mode == names.OFF:
             return scope, section
-        section = section.under(scope.parameters)
+        section = section.under(scope.annotations)
         install = await facts.get(KubeVirtKey())
         namespace = await facts.get(NamespaceKey(name))
         if isinstance(namespace, Namespace) and (install is None or isinstance(install, KubeVirtInstall)):
@@ -135,11 +135,11 @@ def _scope_of(
         if not cluster_wide:
             return _off(common.not_opted_in(policy))
         label = names.ENFORCE
-    parameters = answer.meta.annotations or _NO_PARAMETERS
+    annotations = answer.meta.annotations or _NO_ANNOTATIONS
     if label == names.ENFORCE:
-        return Scope(names.ENFORCE if stage == "enforce" else names.AUDIT, parameters)
+        return Scope(names.ENFORCE if stage == "enforce" else names.AUDIT, annotations)
     if label in _OBSERVED:
-        return Scope(label, parameters)  # type: ignore[arg-type]
+        return Scope(label, annotations)  # type: ignore[arg-type]
     if label == names.OFF:
         return _off(common.switched_off(policy))
     return _off(common.unknown_mode(policy, label))

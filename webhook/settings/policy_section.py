@@ -30,8 +30,8 @@ class PolicySettings(Section):
         """The schedulers, by name, whose health the policy asks for; most policies ask for none."""
         return {}
 
-    def under(self, parameters: Mapping[str, str]) -> Self:
-        """The section with a namespace's parameters, its annotations, worked in; most policies have none."""
+    def under(self, annotations: Mapping[str, str]) -> Self:
+        """The section as a namespace's annotations change it; most policies read none."""
         return self
 
     def checked(self, schedulers: Mapping[str, SchedulerSettings]) -> Self:

@@ -159,12 +159,12 @@ def holding_back(vmi: Vmi, configuration: ClusterConfig) -> tuple[str, ...]:
     return tuple([term for term, counts in terms if counts])
 
 
-def keys_of(namespace: str, name: str) -> tuple[Key[Any], ...]:
+def keys_by_name(namespace: str, name: str) -> tuple[Key[Any], ...]:
     """What `find` reads first of a VMI of this name."""
     return (ObjectKey(VMIS, namespace, name), NodesKey(), KubeVirtKey())
 
 
-def keys_for(vmi: Vmi, namespace: str) -> tuple[Key[Any], ...]:
+def keys_by_vmi(vmi: Vmi, namespace: str) -> tuple[Key[Any], ...]:
     """What the target of a VMI's migration depends on in any case."""
     pods = _pods_key(vmi, namespace)
     return (NodesKey(), KubeVirtKey(), *((pods,) if pods else ()))
@@ -192,7 +192,7 @@ class _Source(NamedTuple):
 
 async def _source(vmi: Vmi, namespace: str, facts: Facts) -> _Source:
     """It as it is now; once its keys have been read, nothing is waited for."""
-    await facts.prefetch(*keys_for(vmi, namespace))
+    await facts.prefetch(*keys_by_vmi(vmi, namespace))
     nodes = await read(facts, NodesKey(), "the nodes")
     configuration = await read_configuration(facts) or DEFAULTS
     assert nodes is not None
@@ -220,7 +220,7 @@ async def find(namespace: str, name: str, facts: Facts, migration: Migration = N
     Raises:
         Unreadable: something that it depends on cannot be read.
     """
-    await facts.prefetch(*keys_of(namespace, name))
+    await facts.prefetch(*keys_by_name(namespace, name))
     vmi = await read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     return None if vmi is None else await of(vmi, namespace, facts, migration)
 

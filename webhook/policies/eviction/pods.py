@@ -190,7 +190,7 @@ async def _is_leaving(vmi: Vmi, facts: Facts) -> bool:
 async def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM, and by the quotas that could deny its target pod."""
     quotas = ListKey(QUOTAS, namespace)
-    await facts.prefetch(*migration_targets.keys_for(vmi, namespace), quotas)
+    await facts.prefetch(*migration_targets.keys_by_vmi(vmi, namespace), quotas)
     limits = await migration_targets.keys_by_quotas(namespace, facts)
     await facts.prefetch(*await migration_targets.keys_by_pod(vmi, namespace, facts), *limits)
     target = await migration_targets.of(vmi, namespace, facts)

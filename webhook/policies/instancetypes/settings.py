@@ -111,17 +111,17 @@ class InstancetypeSettings(PolicySettings):
         """Whether ``failurePolicy`` is Fail."""
         return self.failure_policy == "Fail"
 
-    def under(self, parameters: Mapping[str, str]) -> Self:
+    def under(self, annotations: Mapping[str, str]) -> Self:
         """The section with the namespace's own defaults, allow-list and expansion; each replaces the section's."""
         changed: dict[str, Any] = {}
         for name, annotation in _INSTANCETYPE_PARAMETERS.items():
-            if annotation in parameters:
-                changed[name] = parameters[annotation].strip()
-        if names.ALLOWED_INSTANCETYPES_ANNOTATION in parameters:
-            listed = parameters[names.ALLOWED_INSTANCETYPES_ANNOTATION].split(",")
+            if annotation in annotations:
+                changed[name] = annotations[annotation].strip()
+        if names.ALLOWED_INSTANCETYPES_ANNOTATION in annotations:
+            listed = annotations[names.ALLOWED_INSTANCETYPES_ANNOTATION].split(",")
             changed["allowed"] = tuple(pattern for entry in listed if (pattern := entry.strip()))
-        if names.EXPAND_INSTANCETYPES_ANNOTATION in parameters:
-            changed["expand"] = parameters[names.EXPAND_INSTANCETYPES_ANNOTATION].strip() == "true"
+        if names.EXPAND_INSTANCETYPES_ANNOTATION in annotations:
+            changed["expand"] = annotations[names.EXPAND_INSTANCETYPES_ANNOTATION].strip() == "true"
         return self.model_copy(update=changed) if changed else self
 
 

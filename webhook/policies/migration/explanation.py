@@ -324,7 +324,7 @@ def _foreign_gaps(target: Target, eligibility: Eligibility) -> Iterator[str]:
 async def _subject(question: Question, facts: Facts) -> _Subject:
     vmi, namespace = await _running_vmi(question, facts), question.namespace
     own = _quota_keys(vmi, namespace) if question.reader.own else ()
-    await facts.prefetch(*migration_targets.keys_for(vmi, namespace), *own)
+    await facts.prefetch(*migration_targets.keys_by_vmi(vmi, namespace), *own)
     claims = () if question.reader.without_volumes else volumes.claim_keys(vmi, namespace)
     limits = await migration_targets.keys_by_quotas(namespace, facts) if question.reader.own else ()
     await facts.prefetch(*await migration_targets.keys_by_pod(vmi, namespace, facts), *claims, *limits)

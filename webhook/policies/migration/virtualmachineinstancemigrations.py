@@ -135,7 +135,7 @@ async def _keys(
         keys.append(_right(user, namespace))
     if settings.max_unfinished:
         keys.append(ListKey(UNFINISHED, namespace))
-    return [*keys, *migration_targets.keys_of(namespace, migration.vmi_name)]
+    return [*keys, *migration_targets.keys_by_name(namespace, migration.vmi_name)]
 
 
 def _right(user: UserInfo, namespace: str) -> AccessKey:

@@ -55,10 +55,10 @@ class SchedulingSettings(PolicySettings):
         """All that it may name."""
         return self.schedulers
 
-    def under(self, parameters: Mapping[str, str]) -> Self:
+    def under(self, annotations: Mapping[str, str]) -> Self:
         """The section with the namespace's own choices, whether or not they can be followed."""
-        scheduler_name = parameters.get(names.SCHEDULER_NAME_ANNOTATION) or self.scheduler_name
-        spread = (parameters.get(names.SPREAD_ANNOTATION) or self.spread).strip()
+        scheduler_name = annotations.get(names.SCHEDULER_NAME_ANNOTATION) or self.scheduler_name
+        spread = (annotations.get(names.SPREAD_ANNOTATION) or self.spread).strip()
         if scheduler_name == self.scheduler_name and spread == self.spread:
             return self
         return self.model_copy(update={"scheduler_name": scheduler_name, "spread": spread})
