@@ -211,7 +211,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         shared_reasons: the codes of `webhook.admission.reasons.common.SHARED` that it gives, too.
         endpoints: in the order in which the API server is to call them, and both stages of each.
         rights: what the facts that it awaits need beyond `webhook.cluster.rights`.
-        annotations: of namespaces, its parameters: each with its values, or with none where there is no list of them.
+        annotations: those of namespaces that it reads, each with its values; none where there is no list of them.
         marks: the annotations by which objects show what it has written into them.
         checks: what `doctor` looks at for this policy alone.
         follows: the policies whose changes of an object this one must see, if they are there.

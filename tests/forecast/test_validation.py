@@ -55,7 +55,7 @@ def changed(path: str, value: Any, obj: dict[str, Any] = VM) -> dict[str, Any]:
 
 
 def paths(schemas: Schemas, obj: dict[str, Any]) -> list[str]:
-    found = schemas.findings(obj)
+    found = schemas.errors(obj)
     assert found is not None
     return [".".join(map(str, each.path)) for each in found]
 
@@ -74,7 +74,7 @@ def paths(schemas: Schemas, obj: dict[str, Any]) -> list[str]:
     ],
 )
 def test_what_no_cluster_takes_is_found_where_it_stands(schemas: Schemas, path: str, value: Any) -> None:
-    assert (paths(schemas, changed(path, value)), schemas.findings(VM)) == ([path], [])
+    assert (paths(schemas, changed(path, value)), schemas.errors(VM)) == ([path], [])
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_definitions_show_what_is_required(obj: dict[str, Any], path: str) -> No
     assert BY_DEFINITIONS
     assert path in paths(BY_DEFINITIONS, obj)
     # A null that the API server drops is no finding.
-    assert BY_DEFINITIONS.findings(changed("spec.template.spec.domain.cpu", None)) == []
+    assert BY_DEFINITIONS.errors(changed("spec.template.spec.domain.cpu", None)) == []
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_definitions_show_what_is_required(obj: dict[str, Any], path: str) -> No
     ],
 )
 def test_a_kind_in_the_wrong_group_or_nearly_one(version: str, kind: str, suggestion: str | None) -> None:
-    found = BY_TABLES.findings({**VM, "apiVersion": version, "kind": kind})
+    found = BY_TABLES.errors({**VM, "apiVersion": version, "kind": kind})
     assert [each.text.rpartition("did you mean ")[2] for each in found or ()] == (
         [f'"{suggestion}"?'] * bool(suggestion)
     )
@@ -119,14 +119,14 @@ def test_metadata_that_a_pool_does_not_pass_on_is_not_denied() -> None:
     spec = {"selector": {}, "virtualMachineTemplate": {"spec": VM["spec"]}}
     pool = {**VM, "apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "spec": spec}
     path = "spec.virtualMachineTemplate.metadata"
-    assert BY_TABLES.findings(changed(path, {"bogus": 1, "annotations": None}, pool)) == []
+    assert BY_TABLES.errors(changed(path, {"bogus": 1, "annotations": None}, pool)) == []
     assert paths(BY_TABLES, changed(path, {"labels": {"a": 1}}, pool)) == [f"{path}.labels.a"]
-    (found,) = BY_TABLES.findings(changed("spec.virtualMachineTemplate.spec.template.metadata.spec", {}, pool)) or []
+    (found,) = BY_TABLES.errors(changed("spec.virtualMachineTemplate.spec.template.metadata.spec", {}, pool)) or []
     assert found.text == f"its VMs are denied: spec.template.metadata.spec {IN_METADATA}"
 
 
 def test_a_mistyped_kind_has_a_suggestion() -> None:
-    found = BY_TABLES.findings(changed("kind", "VirtualMachin")) or []
+    found = BY_TABLES.errors(changed("kind", "VirtualMachin")) or []
     assert ['did you mean "VirtualMachine"?' in each.text for each in found] == [True]
 
 
@@ -135,7 +135,7 @@ def test_a_mistyped_kind_has_a_suggestion() -> None:
     [{"apiVersion": "v1", "kind": "Pod"}, {"apiVersion": "vmoperator.vmware.com/v1", "kind": "VirtualMachine"}, {}],
 )
 def test_objects_of_others_are_not_checked(obj: dict[str, Any]) -> None:
-    assert BY_TABLES.findings(obj) is None
+    assert BY_TABLES.errors(obj) is None
 
 
 @pytest.mark.parametrize("kind", ["VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstancetype"])
@@ -291,7 +291,7 @@ def test_virt_api_looks_into_the_metadata_that_definitions_leave_open(
         ),
     )
     for obj, holder in kinds:
-        found = schemas.findings(obj) or []
+        found = schemas.errors(obj) or []
         expected = [(f"{holder}.{path}", "virt-api")] if path else []
         assert [(".".join(map(str, each.path)), each.by) for each in found][:1] == expected
         assert all(text in each.text for each in found[:1])
@@ -316,39 +316,39 @@ def test_virt_api_looks_into_the_metadata_that_definitions_leave_open(
     ],
 )
 def test_a_misplaced_field_gets_its_place(field: str, hint: str) -> None:
-    (found,) = BY_TABLES.findings(changed(field, {})) or []
+    (found,) = BY_TABLES.errors(changed(field, {})) or []
     assert found.text == f'unknown field "{field}"' + (f'; did you mean "{hint}"?' if hint else "")
 
 
 def test_a_field_in_a_list_that_belongs_above_gets_its_place() -> None:
     disks = [{"name": "a", "disk": {}, "volumes": []}]
-    (found,) = BY_TABLES.findings(changed("spec.template.spec.domain.devices.disks", disks)) or []
+    (found,) = BY_TABLES.errors(changed("spec.template.spec.domain.devices.disks", disks)) or []
     assert found.text.endswith('; did you mean "spec.template.spec.volumes"?')
 
 
 def test_a_field_that_several_objects_have_gets_no_place() -> None:
-    (found,) = BY_TABLES.findings(changed("spec.template.spec.domain.features", {"enabled": True})) or []
+    (found,) = BY_TABLES.errors(changed("spec.template.spec.domain.features", {"enabled": True})) or []
     assert found.text == 'unknown field "spec.template.spec.domain.features.enabled"'
 
 
 def test_a_field_named_after_the_object_that_has_it_gets_its_place() -> None:
     spec = {"source": {"kind": "VirtualMachine", "name": "a"}, "templateFilters": ["*"]}
     clone = {**VM, "apiVersion": "clone.kubevirt.io/v1beta1", "kind": "VirtualMachineClone", "spec": spec}
-    (found,) = BY_TABLES.findings(clone) or []
+    (found,) = BY_TABLES.errors(clone) or []
     places = '"spec.template.annotationFilters" or "spec.template.labelFilters"'
     assert found.text == f'unknown field "spec.templateFilters"; did you mean {places}?'
 
 
 @both
 def test_virt_api_knows_the_fields_of_a_clock(schemas: Schemas) -> None:
-    (found,) = schemas.findings(changed("spec.template.spec.domain.clock", {"utc": {}, "tmer": {}})) or []
+    (found,) = schemas.errors(changed("spec.template.spec.domain.clock", {"utc": {}, "tmer": {}})) or []
     assert (found.by, found.path[-1], IN_METADATA in found.text) == ("virt-api", "tmer", True)
 
 
 @both
 @pytest.mark.parametrize("kind", ["VirtualMachineStorageMigrationPlan", "Anything"])
 def test_kinds_of_other_operators_are_not_checked(schemas: Schemas, kind: str) -> None:
-    assert schemas.findings({"apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": kind}) is None
+    assert schemas.errors({"apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": kind}) is None
 
 
 def test_what_definitions_lack_is_checked_by_the_releases_own() -> None:
@@ -358,7 +358,7 @@ def test_what_definitions_lack_is_checked_by_the_releases_own() -> None:
     migration = only_vms.check(VM | {"kind": "VirtualMachineInstanceMigration", "spec": {"vmiNam": "x"}})
     assert vm and migration
     assert ("a file" in vm.against, "KubeVirt 1.9.0's own" in migration.against) == (True, True)
-    assert [each.path for each in migration.findings] == [("spec", "vmiNam")]
+    assert [each.path for each in migration.errors] == [("spec", "vmiNam")]
 
 
 def test_a_kind_without_fields_is_said() -> None:
@@ -369,7 +369,7 @@ def test_a_kind_without_fields_is_said() -> None:
     assert schemas
     checked = schemas.check(changed("spec.runing", True))
     assert checked
-    assert (checked.findings, "its fields are not known" in checked.against) == ([], True)
+    assert (checked.errors, "its fields are not known" in checked.against) == ([], True)
 
 
 @pytest.mark.parametrize("pattern", [r"^\p{L}+$", "^(a+)+$", "(", "(?=a)a"])
@@ -382,4 +382,4 @@ def test_a_pattern_that_cannot_be_evaluated_is_said(pattern: str) -> None:
     assert schemas
     checked = schemas.check(changed("spec.template.spec.subdomain", "a" * 40 + "!"))
     assert checked
-    assert (checked.findings, [pattern in each for each in checked.unchecked]) == ([], [True])
+    assert (checked.errors, [pattern in each for each in checked.unchecked]) == ([], [True])

@@ -130,9 +130,9 @@ def expand(
     elif explanations:
         shown = [each.as_json() if explain else each.shown for each in explanations]
         write.data(json.dumps(shown if shown[1:] else shown[0], indent=2) if output == "json" else dump(shown))
-    for finding in expansion.findings:
-        write.error(finding)
-    for line in expansion.checks if expansion.findings else ():
+    for error in expansion.errors:
+        write.error(error)
+    for line in expansion.checks if expansion.errors else ():
         write.line(line, err=True)
     if expansion.origin:
         defaults.say_what_applies(expansion.origin, namespace, of=defaults.OF_UNNAMED)
@@ -209,7 +209,7 @@ class _Expansion:
     Attributes:
         explanations: of the machines that KubeVirt would make.
         denials: the machines that it would not make.
-        findings: what is wrong with objects, lines.
+        errors: what is wrong with objects, lines.
         checks: what the objects were checked against, sentences.
         presets: what is not applied, lines.
         invalid: how many objects the API server would deny.
@@ -218,7 +218,7 @@ class _Expansion:
 
     explanations: list[Explanation] = field(default_factory=list)
     denials: list[_Denial] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
     presets: list[str] = field(default_factory=list)
     invalid: int = 0
@@ -310,17 +310,17 @@ def _valid(request: _Request, schemas: Schemas, result: _Expansion) -> list[Docu
     valid = []
     for document in request.documents:
         checked = schemas.check(document.value)
-        findings = checked.findings if checked else []
+        errors = checked.errors if checked else []
         if request.no_validate:
-            findings = [each for each in findings if each.dropped]
-        if not findings or request.no_validate:
+            errors = [each for each in errors if each.dropped]
+        if not errors or request.no_validate:
             valid.append(document)
-        if not findings or not checked:
+        if not errors or not checked:
             continue
-        title, by = _title(document.value, schemas, request.namespace), findings[0].by
+        title, by = _title(document.value, schemas, request.namespace), errors[0].by
         would = "would drop fields of" if request.no_validate else "would deny"
-        result.findings.append(visible(f"{document.where()}: {by} {would} {title}:"))
-        result.findings += [visible(f"  {document.where(each.path)}: {each.text}") for each in findings]
+        result.errors.append(visible(f"{document.where()}: {by} {would} {title}:"))
+        result.errors += [visible(f"  {document.where(each.path)}: {each.text}") for each in errors]
         result.checks = list(dict.fromkeys([*result.checks, checked.against, *checked.unchecked]))
     return valid
 

@@ -216,7 +216,7 @@ def counted_objects(
             kind = KINDS.get(name) if name in COUNTED_KINDS else None
             if kind is None or version.rpartition("/")[0] != kind.group:
                 continue
-            if schemas and schemas.findings(value):
+            if schemas and schemas.errors(value):
                 continue
             try:
                 placed = _place(document, namespace if kind.namespaced else "")

@@ -63,7 +63,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "number": (int, float),
 }
 _MOST_ANNOTATIONS_BYTES: Final = 256 * 1024
-_MOST_FINDINGS: Final = 50
+_MOST_ERRORS: Final = 50
 # How near a kind must be to a known one to be taken for it: other operators have kinds in KubeVirt's groups, too.
 _NEAR_KIND: Final = 0.9
 _NEAR: Final = 0.6
@@ -74,8 +74,8 @@ _NEAR_GROUP: Final = 0.8
 _DEEPEST_HINT: Final = 3
 
 
-class Finding(NamedTuple):
-    """What is denied in an object.
+class FieldError(NamedTuple):
+    """What is denied in an object: one of Kubernetes' field errors (apimachinery, pkg/util/validation/field).
 
     Attributes:
         path: where.
@@ -96,12 +96,12 @@ class Checked(NamedTuple):
     """What a check of an object has found.
 
     Attributes:
-        findings: what is denied; empty for nothing.
+        errors: what is denied; empty for nothing.
         against: what it was checked against, a sentence.
         unchecked: what of it could not be checked, each a sentence.
     """
 
-    findings: list[Finding]
+    errors: list[FieldError]
     against: str
     unchecked: tuple[str, ...] = ()
 
@@ -174,10 +174,10 @@ class Schemas:
             known = next((kinds[kind] for kinds in self._kinds.values() if kind in kinds), None)
         return known.namespaced if known else None
 
-    def findings(self, obj: Json) -> list[Finding] | None:
+    def errors(self, obj: Json) -> list[FieldError] | None:
         """What the API server or virt-api denies; None for an object that is not KubeVirt's."""
         checked = self.check(obj)
-        return None if checked is None else checked.findings
+        return None if checked is None else checked.errors
 
     def check(self, obj: Json) -> Checked | None:
         """Check an object; None for one that is not KubeVirt's."""
@@ -187,39 +187,39 @@ class Schemas:
         group, _, version = version.rpartition("/")
         schema = self._kinds.get(group, {}).get(kind)
         if schema is None:
-            finding = self._unknown_kind(group, version, kind)
-            return Checked([finding], f"checked against the kinds of {self.origin}") if finding else None
+            error = self._unknown_kind(group, version, kind)
+            return Checked([error], f"checked against the kinds of {self.origin}") if error else None
         if version not in schema.versions:
             served = " or ".join(f"{group}/{each}" for each in schema.versions)
             text = f"{quote(f'{group}/{version}')} is not served for {kind}; use {served}"
-            return Checked([Finding(("apiVersion",), text)], schema.against)
-        findings = [*_check_metadata(obj, schema.namespaced)]
+            return Checked([FieldError(("apiVersion",), text)], schema.against)
+        errors = [*_check_metadata(obj, schema.namespaced)]
         fields_schema = schema.versions[version]
         if fields_schema is None:
-            return Checked(findings, f"{kind}: only version, kind and metadata were checked, its fields are not known")
+            return Checked(errors, f"{kind}: only version, kind and metadata were checked, its fields are not known")
         root = {**fields_schema, "properties": {**(fields_schema.get("properties") or {}), **_ROOT}}
         unchecked: dict[str, None] = {}
-        findings += islice(check_structure(root, obj, (), unchecked), _MOST_FINDINGS)
-        if not findings and (group, kind) in _CHECKED_BY_VIRT_API:
-            findings += _denied_by_virt_api(kind, check_open_objects(fields_schema, obj))
-        if not findings:
-            findings += _denied_by_admitters(kind, obj, rules_of(self._release))
-        findings = [self._with_release(kind, each) for each in findings[:_MOST_FINDINGS]]
-        findings.sort(key=lambda each: [str(part) for part in each.path])
-        return Checked(findings, schema.against, tuple(unchecked))
+        errors += islice(check_structure(root, obj, (), unchecked), _MOST_ERRORS)
+        if not errors and (group, kind) in _CHECKED_BY_VIRT_API:
+            errors += _denied_by_virt_api(kind, check_open_objects(fields_schema, obj))
+        if not errors:
+            errors += _denied_by_admitters(kind, obj, rules_of(self._release))
+        errors = [self._with_release(kind, each) for each in errors[:_MOST_ERRORS]]
+        errors.sort(key=lambda each: [str(part) for part in each.path])
+        return Checked(errors, schema.against, tuple(unchecked))
 
-    def _unknown_kind(self, group: str, version: str, kind: str) -> Finding | None:
+    def _unknown_kind(self, group: str, version: str, kind: str) -> FieldError | None:
         """A kind that only looks like one of KubeVirt's; None for another operator's."""
         own = self._kinds.get(group)
         for other, kinds in self._kinds.items():
             if own is not None and kind in kinds:
                 served = f"{other}/{[*kinds[kind].versions][-1]}"
                 what = f"kind {quote(kind)} does not exist in {group}; did you mean"
-                return Finding(("apiVersion",), f"{what} {quote(served)}?")
+                return FieldError(("apiVersion",), f"{what} {quote(served)}?")
         if own is not None and (hint := did_you_mean(kind, own, _NEAR_KIND)):
-            return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{hint}")
+            return FieldError(("kind",), f"kind {quote(kind)} does not exist in {group}{hint}")
         if group == names.KUBEVIRT_GROUP:
-            return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{did_you_mean(kind, own or ())}")
+            return FieldError(("kind",), f"kind {quote(kind)} does not exist in {group}{did_you_mean(kind, own or ())}")
         near = get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP)
         # No other operator has a kind of the same name in a group below kubevirt.io.
         for other in self._kinds if is_of_kubevirt(group) else near:
@@ -227,19 +227,19 @@ class Schemas:
                 versions = [*self._kinds[other][kind].versions]
                 meant = f"{other}/{version if version in versions else versions[-1]}"
                 what = f"{quote(f'{group}/{version}')} is not served for {kind}; did you mean"
-                return Finding(("apiVersion",), f"{what} {quote(meant)}?")
+                return FieldError(("apiVersion",), f"{what} {quote(meant)}?")
         return None
 
-    def _with_release(self, kind: str, finding: Finding) -> Finding:
-        """The finding; of a field that a newer release has with that release."""
-        if not finding.dropped or finding.path[:1] != ("spec",):
-            return finding
-        path = ".".join(each for each in finding.path[1:] if isinstance(each, str))
+    def _with_release(self, kind: str, error: FieldError) -> FieldError:
+        """The error; of a field that a newer release has with that release."""
+        if not error.dropped or error.path[:1] != ("spec",):
+            return error
+        path = ".".join(each for each in error.path[1:] if isinstance(each, str))
         since = next((field.since for known, field in fields.table(kind) if known == path), None)
         if since is None or since <= self._release.version:
-            return finding
-        text = f"unknown field {quote(format_path(finding.path))}: KubeVirt {self._release} does not have it,"
-        return finding._replace(text=f"{text} KubeVirt {since.major}.{since.minor} does")
+            return error
+        text = f"unknown field {quote(format_path(error.path))}: KubeVirt {self._release} does not have it,"
+        return error._replace(text=f"{text} KubeVirt {since.major}.{since.minor} does")
 
 
 _UNSEEN: Final = (
@@ -327,11 +327,11 @@ def did_you_mean(word: str, candidates: Iterable[str], cutoff: float = _NEAR) ->
     return f"; did you mean {quote(by_lower[near[0]])}?" if near else ""
 
 
-def _check_metadata(obj: Json, namespaced: bool) -> Iterator[Finding]:
+def _check_metadata(obj: Json, namespaced: bool) -> Iterator[FieldError]:
     """What the API server checks of the metadata of every object (apimachinery, pkg/api/validation)."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
-        yield Finding(("metadata",), "metadata must be an object with a name")
+        yield FieldError(("metadata",), "metadata must be an object with a name")
         return
     malformed = [*check_structure(_METADATA, metadata, ("metadata",))]
     yield from malformed
@@ -343,33 +343,33 @@ def _check_metadata(obj: Json, namespaced: bool) -> Iterator[Finding]:
     elif prefix:
         yield from _check_name(prefix.rstrip("-") + "x", ("metadata", "generateName"), shown=prefix)
     else:
-        yield Finding(("metadata", "name"), "metadata.name is missing")
+        yield FieldError(("metadata", "name"), "metadata.name is missing")
     if namespaced and (namespace := metadata.get("namespace")) and not is_name(namespace):
-        yield Finding(("metadata", "namespace"), f"{quote(namespace)} is not a valid namespace name")
+        yield FieldError(("metadata", "namespace"), f"{quote(namespace)} is not a valid namespace name")
     if not namespaced and metadata.get("namespace"):
-        yield Finding(("metadata", "namespace"), f"{obj['kind']} is cluster-wide: remove metadata.namespace")
+        yield FieldError(("metadata", "namespace"), f"{obj['kind']} is cluster-wide: remove metadata.namespace")
     for key, value in (metadata.get("labels") or {}).items():
         problem = key_problem(key) or value_problem(value or "")
         if problem:
-            yield Finding(("metadata", "labels", key), f"label {quote(key)}: {quote(value or '')} {problem}")
+            yield FieldError(("metadata", "labels", key), f"label {quote(key)}: {quote(value or '')} {problem}")
     annotations = metadata.get("annotations") or {}
     for key in annotations:
         if problem := key_problem(key.lower()):
-            yield Finding(("metadata", "annotations", key), f"annotation key {quote(key)} {problem}")
+            yield FieldError(("metadata", "annotations", key), f"annotation key {quote(key)} {problem}")
     size = sum(len(key.encode()) + len((value or "").encode()) for key, value in annotations.items())
     if size > _MOST_ANNOTATIONS_BYTES:
-        yield Finding(("metadata", "annotations"), "the annotations have more than 256 KiB together")
+        yield FieldError(("metadata", "annotations"), "the annotations have more than 256 KiB together")
 
 
-def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
+def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[FieldError]:
     if not is_name(name):
         what = "lower-case letters, digits, '-' and '.', with a letter or digit first and last, at most 253 characters"
-        yield Finding(path, f"{quote(shown or name)} is not a valid name: use {what}")
+        yield FieldError(path, f"{quote(shown or name)} is not a valid name: use {what}")
 
 
 def check_structure(
     schema: Json, value: Any, path: Path, unchecked: dict[str, None] | None = None, above: Above = ()
-) -> Iterator[Finding]:
+) -> Iterator[FieldError]:
     """What a structural schema denies in a value, with strict field validation.
 
     Args:
@@ -382,11 +382,11 @@ def check_structure(
     unchecked = {} if unchecked is None else unchecked
     if value is None:
         if not schema.get("nullable"):
-            yield Finding(path, f"{_name(path)} must be {_expected(schema)}, not null")
+            yield FieldError(path, f"{_name(path)} must be {_expected(schema)}, not null")
         return
     if not _has_type(schema, value):
         what = f"{_name(path)} is {_typed(value)}, but must be {_expected(schema)}"
-        yield Finding(path, what + _remedy(schema, value))
+        yield FieldError(path, what + _remedy(schema, value))
         return
     yield from _check_value(schema, value, path, unchecked)
     if isinstance(value, dict):
@@ -396,7 +396,9 @@ def check_structure(
             yield from check_structure(items, item, (*path, index), unchecked, above)
 
 
-def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, None], above: Above) -> Iterator[Finding]:
+def _check_object(
+    schema: Json, value: Json, path: Path, unchecked: dict[str, None], above: Above
+) -> Iterator[FieldError]:
     properties: Json = schema.get("properties") or {}
     here = ((path, properties), *above)
     additional = schema.get("additionalProperties")
@@ -410,7 +412,7 @@ def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, No
             if not is_open:
                 hint = _place_of(key, here) or did_you_mean(key, properties)
                 text = f"unknown field {quote(format_path((*path, key)))}{hint}"
-                yield Finding((*path, key), text, dropped=True)
+                yield FieldError((*path, key), text, dropped=True)
         elif item is None and not below.get("nullable"):
             # The API server drops such a null, and defaults the field where the schema has a default.
             absent.add(key)
@@ -418,7 +420,7 @@ def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, No
             yield from check_structure(below, item, (*path, key), unchecked, here)
     for key in schema.get("required") or ():
         if (key not in value or key in absent) and "default" not in (properties.get(key) or {}):
-            yield Finding((*path, key), f"{format_path((*path, key))} is required")
+            yield FieldError((*path, key), f"{format_path((*path, key))} is required")
 
 
 def _place_of(key: str, holders: Above) -> str:
@@ -466,20 +468,20 @@ def _fields(schema: Json) -> Iterable[tuple[str, Json]]:
     return properties.items()
 
 
-def _denied_by_virt_api(kind: str, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """What virt-api denies of the findings in open objects of a kind."""
-    for finding in findings:
-        text = finding.text
+def _denied_by_virt_api(kind: str, errors: Iterable[FieldError]) -> Iterator[FieldError]:
+    """What virt-api denies of the errors in open objects of a kind."""
+    for error in errors:
+        text = error.text
         if kind == POOL:
             # Of this metadata virt-controller takes labels and annotations alone.
-            if finding.dropped and finding.path[:3] == ("spec", "virtualMachineTemplate", "metadata"):
+            if error.dropped and error.path[:3] == ("spec", "virtualMachineTemplate", "metadata"):
                 continue
             # virt-api compares the pool's VMs, not the pool.
             text = f"its VMs are denied: {text.replace('spec.virtualMachineTemplate.', '', 1)}"
-        yield finding._replace(text=text, by=VIRT_API, dropped=False)
+        yield error._replace(text=text, by=VIRT_API, dropped=False)
 
 
-def _denied_by_admitters(kind: str, obj: Json, rules: Rules) -> Iterator[Finding]:
+def _denied_by_admitters(kind: str, obj: Json, rules: Rules) -> Iterator[FieldError]:
     """What virt-api denies of an object that its schema allows."""
     try:
         causes = causes_of(kind, obj, rules)
@@ -487,10 +489,10 @@ def _denied_by_admitters(kind: str, obj: Json, rules: Rules) -> Iterator[Finding
         # A schema of another release allows what cannot be read by this one.
         return
     for cause in causes:
-        yield Finding(tuple(cause.field.split(".")), cause.what.removesuffix("."), by=VIRT_API)
+        yield FieldError(tuple(cause.field.split(".")), cause.what.removesuffix("."), by=VIRT_API)
 
 
-def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Finding]:
+def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[FieldError]:
     """What KubeVirt's API does not have in those objects that a schema leaves open: metadata of templates, the clock.
 
     Go drops unknown fields and nulls when it reads them; virt-api denies them before.
@@ -512,7 +514,7 @@ def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Fi
             yield from check_open_objects(properties.get(key) or {}, item, (*path, key))
 
 
-def _check_nulls(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
+def _check_nulls(schema: Json, value: Any, path: Path) -> Iterator[FieldError]:
     """The nulls that virt-api denies in metadata, of which the API server drops none; Go itself would."""
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -521,13 +523,13 @@ def _check_nulls(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
         below = (schema.get("properties") or {}).get(key) or schema.get("additionalProperties") or {}
         where = (*path, key)
         if item is None and below and where[-2:] != ("metadata", "creationTimestamp"):
-            yield Finding(where, f'{_in_body(where)} must be of type {below.get("type")}: "null"', dropped=True)
+            yield FieldError(where, f'{_in_body(where)} must be of type {below.get("type")}: "null"', dropped=True)
         yield from _check_nulls(below, item, where)
 
 
-def _as_forbidden(finding: Finding) -> Finding:
-    """A finding, an unknown field in the words of virt-api."""
-    return finding._replace(text=f"{_in_body(finding.path)} is a forbidden property") if finding.dropped else finding
+def _as_forbidden(error: FieldError) -> FieldError:
+    """An error, an unknown field in the words of virt-api."""
+    return error._replace(text=f"{_in_body(error.path)} is a forbidden property") if error.dropped else error
 
 
 def _in_body(path: Path) -> str:
@@ -535,12 +537,12 @@ def _in_body(path: Path) -> str:
     return f"{format_path([each for each in path if isinstance(each, str)])} in body"
 
 
-def _check_value(schema: Json, value: Any, path: Path, unchecked: dict[str, None]) -> Iterator[Finding]:
+def _check_value(schema: Json, value: Any, path: Path, unchecked: dict[str, None]) -> Iterator[FieldError]:
     """The restrictions of a value beside its type."""
     name = _name(path)
     if "enum" in schema and value not in schema["enum"]:
         values = ", ".join(str(each) for each in schema["enum"])
-        yield Finding(path, f"{name} has the invalid value {quote(_shown(value))}; use {values}")
+        yield FieldError(path, f"{name} has the invalid value {quote(_shown(value))}; use {values}")
     if isinstance(value, str):
         yield from _check_text(schema, value, path, unchecked)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -548,17 +550,17 @@ def _check_value(schema: Json, value: Any, path: Path, unchecked: dict[str, None
         for bound, sign in ((schema.get("minimum", lowest), -1), (schema.get("maximum", highest), 1)):
             if bound is not None and (value - bound) * sign > 0:
                 side = "most" if sign > 0 else "least"
-                yield Finding(path, f"{name} is {_shown(value)}, but must be at {side} {bound}")
+                yield FieldError(path, f"{name} is {_shown(value)}, but must be at {side} {bound}")
     elif isinstance(value, list):
         most = schema.get("maxItems")
         if most is not None and len(value) > most:
-            yield Finding(path, f"{name} has {len(value)} items, more than {most}")
+            yield FieldError(path, f"{name} has {len(value)} items, more than {most}")
         if len(value) < schema.get("minItems", 0):
-            yield Finding(path, f"{name} has {len(value)} items, fewer than {schema['minItems']}")
+            yield FieldError(path, f"{name} has {len(value)} items, fewer than {schema['minItems']}")
         yield from _check_duplicates(schema, value, path)
 
 
-def _check_text(schema: Json, value: str, path: Path, unchecked: dict[str, None]) -> Iterator[Finding]:
+def _check_text(schema: Json, value: str, path: Path, unchecked: dict[str, None]) -> Iterator[FieldError]:
     name, pattern = _name(path), schema.get("pattern")
     if pattern:
         # That of quantities takes no more steps than the text has characters.
@@ -567,18 +569,18 @@ def _check_text(schema: Json, value: str, path: Path, unchecked: dict[str, None]
             unchecked[f"not checked: whether {name} matches the pattern {pattern}"] = None
         elif not is_match:
             what = "a valid quantity, for example 2Gi" if pattern == _QUANTITY else f"a text that matches {pattern}"
-            yield Finding(path, f"{name} is {quote(value)}, but must be {what}")
+            yield FieldError(path, f"{name} is {quote(value)}, but must be {what}")
     if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
-        yield Finding(path, f"{name} has {len(value)} characters, which is too short or too long")
+        yield FieldError(path, f"{name} has {len(value)} characters, which is too short or too long")
     try:
         is_time = schema.get("format") != "date-time" or datetime.fromisoformat(value).tzinfo is not None
     except ValueError:
         is_time = False
     if not is_time:
-        yield Finding(path, f"{name} is {quote(value)}, but must be a time, for example 2026-01-31T12:00:00Z")
+        yield FieldError(path, f"{name} is {quote(value)}, but must be a time, for example 2026-01-31T12:00:00Z")
 
 
-def _check_duplicates(schema: Json, value: list[Any], path: Path) -> Iterator[Finding]:
+def _check_duplicates(schema: Json, value: list[Any], path: Path) -> Iterator[FieldError]:
     """Items that a list of unique items has more than once."""
     kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or ()
     if kind not in ("set", "map"):
@@ -589,7 +591,7 @@ def _check_duplicates(schema: Json, value: list[Any], path: Path) -> Iterator[Fi
         is_map = kind == "map" and isinstance(item, dict)
         identity = [item.get(key, defaults.get(key)) for key in keys] if is_map else item
         if identity in seen:
-            yield Finding((*path, index), f"{_name((*path, index))} is a duplicate")
+            yield FieldError((*path, index), f"{_name((*path, index))} is a duplicate")
         seen.append(identity)
 
 
@@ -708,7 +710,7 @@ class DryRun:
         self._connection: Final = connection
         self._kinds: Final[dict[str, Mapping[str, Json]]] = {}
 
-    async def ask(self, obj: Json, namespace: str) -> tuple[list[Finding], Json | None]:
+    async def ask(self, obj: Json, namespace: str) -> tuple[list[FieldError], Json | None]:
         """What the API server denies in an object, in a namespace if it names none, and the one that exists already.
 
         Raises:
@@ -717,14 +719,16 @@ class DryRun:
         version, kind = str(obj["apiVersion"]), str(obj["kind"])
         kinds = await self._served(version)
         if kind not in kinds:
-            return [Finding(("apiVersion",), f"the cluster does not serve {quote(kind)} of {quote(version)}")], None
+            return [FieldError(("apiVersion",), f"the cluster does not serve {quote(kind)} of {quote(version)}")], None
         metadata, resource = obj.get("metadata"), kinds[kind]
         metadata = metadata if isinstance(metadata, dict) else {}
         name, inside = metadata.get("name") or "", metadata.get("namespace") or namespace
         if not resource.get("namespaced"):
             inside = ""
         elif not isinstance(inside, str) or not is_segment(inside):
-            return [Finding(("metadata", "namespace"), f"{quote(str(inside))} can't be the name of a namespace")], None
+            return [
+                FieldError(("metadata", "namespace"), f"{quote(str(inside))} can't be the name of a namespace")
+            ], None
         existing = None
         # A name that no object can have is left to the API server, whose answer names the rule that it breaks.
         if isinstance(name, str) and is_segment(name):
@@ -755,7 +759,7 @@ class DryRun:
         except ApiConnectionError as error:
             raise InputError(f"the API server does not answer: {error.why}", _OPTION) from error
 
-    def _denials(self, status: int, answer: ApiStatus) -> list[Finding]:
+    def _denials(self, status: int, answer: ApiStatus) -> list[FieldError]:
         """What an answer other than success says of the object."""
         text = scrub_prose(answer.text)
         if status == 403 and answer.reason == "Forbidden" and not answer.is_of_admission and "cannot" in text:
@@ -763,16 +767,19 @@ class DryRun:
             raise InputError(what, _OPTION, "get the permission, or leave the option out")
         causes = [each for each in (answer.details and answer.details.causes) or () if each.field and each.message]
         if answer.is_of_admission or status == 403:
-            return [Finding(_parse_field(causes[0].field or "") if causes else (), text, common.DRY_RUN_DENIED)]
+            return [FieldError(_parse_field(causes[0].field or "") if causes else (), text, common.DRY_RUN_DENIED)]
         if status == 404:
-            return [Finding(("metadata", "namespace"), text)]
+            return [FieldError(("metadata", "namespace"), text)]
         if status not in (400, 422):
             raise _no_answer(status, answer)
-        findings = [
-            *(Finding(_parse_field(each.field or ""), scrub_prose(f"{each.field}: {each.message}")) for each in causes),
-            *(Finding(_parse_field(field), f"{what} {quote(field)}") for what, field in _STRICT.findall(text)),
+        errors = [
+            *(
+                FieldError(_parse_field(each.field or ""), scrub_prose(f"{each.field}: {each.message}"))
+                for each in causes
+            ),
+            *(FieldError(_parse_field(field), f"{what} {quote(field)}") for what, field in _STRICT.findall(text)),
         ]
-        return list(dict.fromkeys(findings)) or [Finding((), text)]
+        return list(dict.fromkeys(errors)) or [FieldError((), text)]
 
 
 def _no_answer(status: int, answer: ApiStatus) -> InputError:

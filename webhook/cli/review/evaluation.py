@@ -21,7 +21,7 @@ from webhook.errors import InputError
 from webhook.facts import NamespaceKey
 from webhook.forecast import requests
 from webhook.forecast.matchers import Inferred, infer_matchers
-from webhook.forecast.validation import VIRT_API, DryRun, Finding, Schemas, is_of_kubevirt, merge_patch, schemas_of
+from webhook.forecast.validation import VIRT_API, DryRun, FieldError, Schemas, is_of_kubevirt, merge_patch, schemas_of
 from webhook.k8s.documents import Document, format_path
 from webhook.kubevirt.releases.fields import VIRTUAL_MACHINE
 from webhook.kubevirt.releases.release import NEWEST
@@ -75,15 +75,15 @@ class Evaluator:
         """The result for an AdmissionReview, or for a manifest as if it were created; an `InputError` for others."""
         value: dict[str, Any] = document.value
         checked = self.schemas.check(value) if self.schemas else None
-        findings, existing = checked.findings if checked else [], None
+        errors, existing = checked.errors if checked else [], None
         against = checked.against if checked else ""
-        if not findings and self.dry_run and is_of_kubevirt(str(value.get("apiVersion") or "").rpartition("/")[0]):
+        if not errors and self.dry_run and is_of_kubevirt(str(value.get("apiVersion") or "").rpartition("/")[0]):
             try:
-                findings, existing = await self.dry_run.ask(value, self.sending.effective_namespace)
+                errors, existing = await self.dry_run.ask(value, self.sending.effective_namespace)
             except InputError as error:
                 raise InputError(error.what, document.where(), error.fix) from None
             against = f"{DRY_RUN_DONE} after it was {against}" if against else DRY_RUN_DONE
-        result = self._invalid(document, findings) if findings else await self._evaluate_valid(document, existing)
+        result = self._invalid(document, errors) if errors else await self._evaluate_valid(document, existing)
         result.checked = result.checked or against
         result.unchecked = [*(checked.unchecked if checked else ()), *result.unchecked]
         return result
@@ -105,8 +105,8 @@ class Evaluator:
             return self._invalid(document, [missing])
         # Of what pools and replica sets make, their own schemas tell.
         made = self.schemas.check(review.request["object"]) if self.schemas and value["kind"] == KIND else None
-        if made and made.findings:
-            result = self._invalid(document, self._of_reviewed(document, made.findings))
+        if made and made.errors:
+            result = self._invalid(document, self._of_reviewed(document, made.errors))
             result.checked, result.unchecked = made.against, list(made.unchecked)
             return result
         if existing and not review.origin:
@@ -124,7 +124,7 @@ class Evaluator:
 
     async def _missing_namespace(
         self, review: requests.ReviewRequest, document: Document, deadline: float
-    ) -> Finding | None:
+    ) -> FieldError | None:
         """That the namespace of a request does not exist; once, rather than for each policy."""
         namespace = review.request.get("namespace")
         if not namespace or await self.cluster.read(NamespaceKey(namespace, fresh=True), deadline) is not None:
@@ -134,7 +134,7 @@ class Evaluator:
         fix = "create it" if self.waits else "add it to the cluster's objects"
         other = "" if named or review.origin else ", or name another one with --namespace"
         text = f"namespace {namespace} does not exist, so nothing is known of its policies; {fix}{other}"
-        return Finding(("request" if is_review else "metadata", "namespace"), text, common.NAMESPACE_UNREADABLE)
+        return FieldError(("request" if is_review else "metadata", "namespace"), text, common.NAMESPACE_UNREADABLE)
 
     async def _send(self, review: requests.ReviewRequest, deadline: float, document: Document) -> Result:
         request = review.request
@@ -158,8 +158,8 @@ class Evaluator:
             inferred = await self._infer(request)
         if inferred and inferred.denial:
             field = tuple(inferred.field.split(".")) if inferred.field else ("spec",)
-            finding = Finding(field, inferred.denial, by=VIRT_API)
-            return self._invalid(document, self._of_reviewed(document, [finding]))
+            denied = FieldError(field, inferred.denial, by=VIRT_API)
+            return self._invalid(document, self._of_reviewed(document, [denied]))
         if inferred and inferred.unknown:
             result.unchecked.append(f"not checked: {inferred.unknown}")
         if MISSING in {reason["code"] for each in result.judgements for reason in each["reasons"]}:
@@ -212,23 +212,23 @@ class Evaluator:
         namespace = str(request.get("namespace") or "")
         return await infer_matchers(vm, request.get("oldObject"), self.cluster, namespace, rules_of(release))
 
-    def _of_reviewed(self, document: Document, findings: Sequence[Finding]) -> list[Finding]:
-        """Findings in the object that is reviewed, as findings in the document, which may only make it."""
+    def _of_reviewed(self, document: Document, errors: Sequence[FieldError]) -> list[FieldError]:
+        """Errors in the object that is reviewed, as errors in the document, which may only make it."""
         value, path = document.value, requests.path_of_reviewed(document.value)
         makes = path and value["kind"] != "AdmissionReview"
         prefix = "its VMs are denied: " if makes else ""
-        return [each._replace(path=(*path, *each.path), text=f"{prefix}{each.text}") for each in findings]
+        return [each._replace(path=(*path, *each.path), text=f"{prefix}{each.text}") for each in errors]
 
-    def _invalid(self, document: Document, findings: Sequence[Finding]) -> Result:
+    def _invalid(self, document: Document, errors: Sequence[FieldError]) -> Result:
         """The result for an object that is not evaluated because of what stands in it, whatever the policies say."""
-        decision = _DECISIONS[findings[0].code]
-        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-        who = "" if decision == "error" else f"{findings[0].by} denies the object: "
+        decision = _DECISIONS[errors[0].code]
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        who = "" if decision == "error" else f"{errors[0].by} denies the object: "
         entries = [
             {"line": document.line_of(each.path), "path": format_path(each.path), "text": each.text, "code": each.code}
-            for each in findings
+            for each in errors
         ]
-        message, manifest = f"{who}{findings[0].text}{more}", document.value if self.objects else None
+        message, manifest = f"{who}{errors[0].text}{more}", document.value if self.objects else None
         return self._unsent(document, decision=decision, findings=entries, message=message, manifest=manifest)
 
     def _unsent(self, document: Document, **fields: Any) -> Result:
