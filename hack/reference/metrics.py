@@ -18,7 +18,7 @@ from webhook.facts import Key
 from webhook.k8s.client.api import Transport
 from webhook.policies.registry import BY_PATH
 from webhook.server.ops import Metrics, MetricsState, StateMetric
-from webhook.server.part import ApiServer, Contribution, Kernel
+from webhook.server.part import ApiServer, Contribution, ServerHandle
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.serve import PARTS
 from webhook.server.runtime.state_metrics import metrics_state
@@ -63,7 +63,7 @@ class _NoCluster(Cluster):
         raise NotImplementedError
 
 
-async def _contributed(certificates: Certificates, server: Metrics) -> Sequence[StateMetric]:
+async def _contributed(certificates: Certificates, metrics: Metrics) -> Sequence[StateMetric]:
     """The metrics of all parts, each of which ends before its tasks have had a turn."""
     settings, absent = default_settings(), cast("Any", SimpleNamespace())
 
@@ -71,7 +71,7 @@ async def _contributed(certificates: Certificates, server: Metrics) -> Sequence[
         return cast("Transport", absent)
 
     offered = ApiServer(connect, lambda _: None)
-    kernel = Kernel(
+    handle = ServerHandle(
         at_start=settings,
         settings=default_settings,
         cluster=_NoCluster(),
@@ -79,11 +79,11 @@ async def _contributed(certificates: Certificates, server: Metrics) -> Sequence[
         audit=absent,
         log=absent,
         certificates=certificates,
-        metrics=server,
+        metrics=metrics,
         waiting_for=tuple,
     )
     async with AsyncExitStack() as ends:
-        return Contribution.joined([await ends.enter_async_context(part.running(kernel)) for part in PARTS]).metrics
+        return Contribution.joined([await ends.enter_async_context(part.running(handle)) for part in PARTS]).metrics
 
 
 def _name(family: Metric) -> str:

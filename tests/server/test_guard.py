@@ -264,7 +264,7 @@ async def test_of_requests_sent_ahead_one_at_a_time_is_taken(served: Served) -> 
             writer.write(REQUEST * 20)
             await asyncio.sleep(0)
         assert served.begun == 1
-        assert served.listener.kept < 4 * 65536, "the rest waits in the kernel's buffers"
+        assert served.listener.kept < 4 * 65536, "the rest waits in the socket's buffer"
         served.release.set()
         for _ in range(1003):
             await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
@@ -368,7 +368,7 @@ async def test_an_expectation_that_nobody_knows_is_denied_and_costs_nothing(serv
     assert len(served.bodies) == 1
 
 
-async def test_a_large_body_waits_for_room_in_the_kernels_buffers(served: Served) -> None:
+async def test_a_large_body_waits_for_room_in_the_sockets_buffer(served: Served) -> None:
     size = 2 * 1024 * 1024
     taken = served.listener.limits.room_bytes // 2
     assert await served.listener.room.take("other", 0.0, taken)

@@ -22,7 +22,7 @@ from tests.review.memory import VMS, MemoryCluster
 from tests.server.drift_scan.conftest import NAMESPACE_LABELS, stored
 from tests.server.drift_scan.conftest import settings as drift_settings
 from tests.server.events.test_writer import DENIED
-from tests.server.kernels import kernel
+from tests.server.handles import server_handle
 from tests.waiting import until
 from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter
@@ -39,7 +39,7 @@ from webhook.server.drift_scan.part import DRIFT_SCAN
 from webhook.server.events.part import EVENTS
 from webhook.server.fidelity_check.part import FIDELITY_CHECK
 from webhook.server.ops import MetricsState
-from webhook.server.part import Contribution, Kernel
+from webhook.server.part import Contribution, ServerHandle
 from webhook.server.runtime.connections import connected
 from webhook.server.runtime.serve import PARTS
 
@@ -47,7 +47,7 @@ ROOT = Path(__file__).parents[2]
 BESIDE_REVIEWS = (EVENTS, DRIFT_SCAN, FIDELITY_CHECK)
 
 
-async def begun(offered: Kernel, ends: AsyncExitStack) -> Contribution:
+async def begun(offered: ServerHandle, ends: AsyncExitStack) -> Contribution:
     return Contribution.joined([await ends.enter_async_context(part.running(offered)) for part in BESIDE_REVIEWS])
 
 
@@ -77,7 +77,7 @@ async def test_what_runs_beside_reviews_runs_until_the_end(
     server.put(STORED_VMS, "vm", "demo", status={"created": True})
     connect = partial(connected, Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
     async with AsyncExitStack() as ends:
-        beside = await begun(kernel(made, cluster, connect, audit.write), ends)
+        beside = await begun(server_handle(made, cluster, connect, audit.write), ends)
         endpoint = msgspec.structs.replace(VMS, handler=always(DENIED))
         reviewer = Reviewer(cluster, lambda: made, NoAudit(), *beside.observers)
         await reviewer.evaluate(endpoint, msgspec.json.encode(review(vm())), 1e9)
@@ -106,7 +106,7 @@ async def test_what_runs_beside_reviews_runs_until_the_end(
 
 
 def test_files_are_not_watched_and_what_is_not_set_is_off() -> None:
-    offered = kernel(builders.settings())
+    offered = server_handle(builders.settings())
     assert [part.name for part in PARTS if part.is_on(offered)] == []
 
 
@@ -125,5 +125,5 @@ async def test_of_two_connections_the_first_is_closed_where_the_second_cannot_be
     monkeypatch.setattr("webhook.k8s.client.transport.connect", AsyncMock(side_effect=[first, mistake]))
     with pytest.raises(InputError):
         async with AsyncExitStack() as ends:
-            await begun(kernel(builders.settings(), connect=partial(connected, None)), ends)
+            await begun(server_handle(builders.settings(), connect=partial(connected, None)), ends)
     first.close.assert_awaited_once()

@@ -20,7 +20,7 @@ from webhook.server.authorizer import Authorizer, limited
 from webhook.server.guard import Limits
 from webhook.server.listener import SHUTDOWN_SECONDS, Listener, serving
 from webhook.server.ops import METRICS_PATH, Rendering, metrics_application
-from webhook.server.part import Contribution, Kernel, Part
+from webhook.server.part import Contribution, Part, ServerHandle
 from webhook.settings.fields import is_loopback
 
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -77,29 +77,29 @@ async def admin_listener(application: web.Application, address: str, tls: ssl.SS
 
 @asynccontextmanager
 async def serve_admins(
-    kernel: Kernel, applications: Mapping[str, Callable[[], web.Application]], tls: ssl.SSLContext
+    server: ServerHandle, applications: Mapping[str, Callable[[], web.Application]], tls: ssl.SSLContext
 ) -> AsyncIterator[None]:
     """Serve what parts have for admins for as long as the context lasts; ``tls`` as for `admin_listener`."""
-    address, made = kernel.at_start.admin.listen, {path: make() for path, make in applications.items()}
-    application = admin_application(made, kernel.metrics, guarded=not is_loopback(address))
+    address, made = server.at_start.admin.listen, {path: make() for path, make in applications.items()}
+    application = admin_application(made, server.metrics, guarded=not is_loopback(address))
     async with admin_listener(application, address, tls) as url:
-        kernel.log.info("serving admins", address=url, paths=sorted(made))
+        server.log.info("serving admins", address=url, paths=sorted(made))
         yield
 
 
 @asynccontextmanager
-async def _serving_metrics(kernel: Kernel) -> AsyncIterator[Contribution]:
+async def _serving_metrics(server: ServerHandle) -> AsyncIterator[Contribution]:
     def application() -> web.Application:
-        is_local = is_loopback(kernel.at_start.admin.listen)
-        authorizer = None if is_local else Authorizer(kernel.cluster, METRICS_PATH)
-        return metrics_application(Rendering(kernel.metrics.registry), authorizer, kernel.metrics)
+        is_local = is_loopback(server.at_start.admin.listen)
+        authorizer = None if is_local else Authorizer(server.cluster, METRICS_PATH)
+        return metrics_application(Rendering(server.metrics.registry), authorizer, server.metrics)
 
     yield Contribution(applications={METRICS_PATH: application})
 
 
 ADMIN_METRICS: Final = Part(
     "metrics for admins",
-    lambda kernel: kernel.at_start.admin.serves_metrics,
+    lambda server: server.at_start.admin.serves_metrics,
     _serving_metrics,
     components=(components.ADMIN,),
 )

@@ -8,7 +8,7 @@ aiohttp's `RequestHandler`. It passes everything on, and holds back what no hand
 
 * A head is held here until it is whole, for `HEAD_SECONDS` and `MAX_HEAD_BYTES` at most. aiohttp gets one at a time.
 * Behind a head nothing goes on until its handler has begun and says how much it takes (`Guard.allow`); meanwhile the
-  rest waits in the kernel's buffers. Behind a bad head no handler begins, so nothing more is read. (aiohttp 3.14.5
+  rest waits in the socket's buffer. Behind a bad head no handler begins, so nothing more is read. (aiohttp 3.14.5
   alone grows to 400 MB in three rounds of twelve connections that send a zero byte and go on sending.)
 * Connections are counted by client, bytes too: where all connections together keep too many, the client with most of
   them loses some.
@@ -371,7 +371,7 @@ class Guard(asyncio.BufferedProtocol):
             self.transport.close()
 
     def _read(self) -> None:
-        """Read on, or let what comes wait in the kernel's buffers."""
+        """Read on, or let what comes wait in the socket's buffer."""
         wanted = self._is_let and (self.is_idle or len(self._held) <= self._allowance + _AHEAD_BYTES)
         if wanted == self._is_reading or self.transport is None or self.transport.is_closing():
             return

@@ -31,7 +31,7 @@ from webhook.server.guard import (
     most_burdened,
 )
 
-# What waits in the kernel's buffers, and is read at once.
+# What waits in the socket's buffer, and is read at once.
 _RECEIVED_BYTES: Final = 64 * 1024
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # How long requests that have begun may take at the end.
@@ -59,7 +59,7 @@ class Listener:
         kept: bytes of heads and everyday bodies in memory.
         room: the room for larger ones, shared by clients.
         received: what comes on any connection, until it is held. With a buffer of each read's own, uvloop 0.23 asks the
-            kernel for 256 KiB each time.
+            operating system for 256 KiB each time.
         in_flight: requests whose handlers are at work, also where the client has gone.
         address: ``HOST:PORT`` once it listens.
     """
@@ -263,7 +263,7 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
             try:
                 each = socket.socket(family, kind, protocol)
             except OSError:
-                # The kernel has no IPv6.
+                # This host has no IPv6.
                 continue
             sockets.append(each)
             each.setblocking(False)

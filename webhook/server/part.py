@@ -54,8 +54,8 @@ class ApiServer(msgspec.Struct, frozen=True):
     report_nodes: Callable[[NodeReports], None]
 
 
-class Kernel(msgspec.Struct, frozen=True):
-    """What a server offers to its parts.
+class ServerHandle(msgspec.Struct, frozen=True):
+    """All that a part may use of its server, as a plugin of kube-scheduler has a ``Handle``.
 
     Attributes:
         at_start: the settings at the start, with the options of the command line.
@@ -127,18 +127,18 @@ class Part(msgspec.Struct, frozen=True):
     """
 
     name: str
-    is_on: Callable[[Kernel], bool]
-    running: Callable[[Kernel], AbstractAsyncContextManager[Contribution]]
+    is_on: Callable[[ServerHandle], bool]
+    running: Callable[[ServerHandle], AbstractAsyncContextManager[Contribution]]
     metrics: tuple[StateMetric, ...] = ()
     components: tuple[Component, ...] = ()
 
-    async def begin(self, kernel: Kernel, ends: AsyncExitStack) -> Contribution:
+    async def begin(self, server: ServerHandle, ends: AsyncExitStack) -> Contribution:
         """Run it until the end of the stack, if it is on; raises as `running`."""
-        if self.is_on(kernel):
-            return await ends.enter_async_context(self.running(kernel))
+        if self.is_on(server):
+            return await ends.enter_async_context(self.running(server))
         return Contribution(metrics=self.metrics)
 
 
-def has_api_server(kernel: Kernel) -> bool:
+def has_api_server(server: ServerHandle) -> bool:
     """Whether a part can work that needs an API server and nothing else."""
-    return kernel.api_server is not None
+    return server.api_server is not None

@@ -21,7 +21,7 @@ from webhook.admission.credentials import scrub_prose
 from webhook.errors import InputError
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
-from webhook.server.part import Contribution, Kernel, Part
+from webhook.server.part import Contribution, Part, ServerHandle
 from webhook.text import shorten
 
 _NAME: Final = "kubevirt-webhook"
@@ -129,9 +129,9 @@ async def with_tracing(exporter: Any = None) -> AsyncIterator[Contribution]:
 
 
 @asynccontextmanager
-async def _running(_: Kernel) -> AsyncIterator[Contribution]:
+async def _running(_: ServerHandle) -> AsyncIterator[Contribution]:
     async with with_tracing() as contribution:
         yield contribution
 
 
-TRACING: Final = Part("traces", lambda kernel: kernel.at_start.traces, _running)
+TRACING: Final = Part("traces", lambda server: server.at_start.traces, _running)

@@ -24,7 +24,7 @@ from tests.builders import changed
 from tests.certs.memory import KeptObject
 from tests.cluster.fake_apiserver import ApiServers
 from tests.server.conftest import CountedServer, GuardedServer
-from tests.server.kernels import kernel
+from tests.server.handles import server_handle
 from tests.server.layer_scores.test_extender import body
 from tests.server.runtime.test_certificates import settings
 from webhook.errors import InputError
@@ -53,8 +53,8 @@ def certificates(tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.Monk
 
 
 async def test_files_have_no_nodes_to_score() -> None:
-    assert not LAYER_SCORES.is_on(kernel(builders.settings()))
-    offered = kernel(changed(builders.settings(), layers=LOOPBACK))
+    assert not LAYER_SCORES.is_on(server_handle(builders.settings()))
+    offered = server_handle(changed(builders.settings(), layers=LOOPBACK))
     assert LAYER_SCORES.is_on(offered)
     with pytest.raises(InputError):
         async with LAYER_SCORES.running(offered):

@@ -41,7 +41,7 @@ _WATCH_HEADERS_SECONDS: Final = 30.0
 # aiohttp's own total would begin again after a renewal, and not count what goes on here around a request.
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
 
-# Bodies that are taken in at the same time; the others wait in the kernel's buffers and at the API server.
+# Bodies that are taken in at the same time; the others wait in their sockets' buffers and at the API server.
 _READERS: Final = 8
 
 # A path is made by `webhook.k8s.paths`; another one could lose its query, and with it ``dryRun=All``.

@@ -8,7 +8,7 @@ from typing import Final
 
 from webhook.install import components
 from webhook.server.ops import StateMetric
-from webhook.server.part import Contribution, Kernel, Part, has_api_server
+from webhook.server.part import Contribution, Part, ServerHandle, has_api_server
 from webhook.server.tasks import keep_until
 
 _OBJECTS: Final = StateMetric(
@@ -26,14 +26,14 @@ _SCANS: Final = StateMetric(
 
 
 @asynccontextmanager
-async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
+async def _running(server: ServerHandle) -> AsyncIterator[Contribution]:
     from webhook.server.drift_scan.policy_reports import Reports
     from webhook.server.drift_scan.scanner import DriftScanner
 
-    assert kernel.api_server
+    assert server.api_server
     async with AsyncExitStack() as ends:
-        api = await kernel.api_server.connect(ends)
-        scanner = DriftScanner(api, kernel.cluster, kernel.settings, kernel.audit, Reports(api))
+        api = await server.api_server.connect(ends)
+        scanner = DriftScanner(api, server.cluster, server.settings, server.audit, Reports(api))
         keep_until(ends, scanner.run, "DriftScanner: internal error; retrying")
         objects, scans = _OBJECTS.reading(lambda: scanner.counts), _SCANS.reading(lambda: scanner.rounds)
         yield Contribution(metrics=(objects, scans))

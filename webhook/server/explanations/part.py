@@ -7,20 +7,20 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from webhook.install import components
-from webhook.server.part import Contribution, Kernel, Part
+from webhook.server.part import Contribution, Part, ServerHandle
 from webhook.settings.fields import is_loopback
 
 
-def _is_on(kernel: Kernel) -> bool:
-    admin = kernel.at_start.admin
+def _is_on(server: ServerHandle) -> bool:
+    admin = server.at_start.admin
     return bool(admin.listen) and admin.explain
 
 
 @asynccontextmanager
-async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
+async def _running(server: ServerHandle) -> AsyncIterator[Contribution]:
     from webhook.server.explanations.explainer import PATH, Explainer
 
-    explainer = Explainer(kernel.cluster, kernel.metrics, guarded=not is_loopback(kernel.at_start.admin.listen))
+    explainer = Explainer(server.cluster, server.metrics, guarded=not is_loopback(server.at_start.admin.listen))
     yield Contribution(applications={PATH: explainer.application})
 
 

@@ -13,7 +13,7 @@ from webhook.install import components
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.server.ops import StateMetric
-from webhook.server.part import Contribution, Kernel, Part, has_api_server
+from webhook.server.part import Contribution, Part, ServerHandle, has_api_server
 from webhook.server.tasks import keep_until
 
 _COMPARED: Final = StateMetric(
@@ -31,18 +31,18 @@ _FAILED: Final = StateMetric(
 
 
 @asynccontextmanager
-async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
+async def _running(server: ServerHandle) -> AsyncIterator[Contribution]:
     from webhook.server.fidelity_check.check import FidelityCheck
 
-    assert kernel.api_server
-    settings = kernel.settings
+    assert server.api_server
+    settings = server.settings
     async with AsyncExitStack() as ends:
-        api = await kernel.api_server.connect(ends)
+        api = await server.api_server.connect(ends)
         check = FidelityCheck(
             api,
-            lambda: _configuration(kernel.cluster),
+            lambda: _configuration(server.cluster),
             lambda: settings().of(InstancetypeSettings).fidelity_check,
-            kernel.audit,
+            server.audit,
         )
         keep_until(ends, check.run, "FidelityCheck: internal error; retrying")
         yield Contribution(

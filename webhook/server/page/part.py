@@ -11,7 +11,7 @@ from aiohttp import web
 
 from webhook.install import components
 from webhook.server.admin import PAGE_PATH
-from webhook.server.part import Contribution, Kernel, Part
+from webhook.server.part import Contribution, Part, ServerHandle
 from webhook.server.tasks import keep_until
 from webhook.settings.fields import is_loopback
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
+async def _running(server: ServerHandle) -> AsyncIterator[Contribution]:
     from webhook.server.page import health
     from webhook.server.page.recorder import DecisionRecorder
 
-    cluster, certificates = kernel.cluster, kernel.certificates
+    cluster, certificates = server.cluster, server.certificates
 
     def conditions() -> Mapping[HealthSubject, HealthCondition]:
         pairs = health.certificates(certificates.expiry(), certificates.matches(), time.time())
-        return health.schedulers(cluster, kernel.settings()) | pairs
+        return health.schedulers(cluster, server.settings()) | pairs
 
     recorder, history = DecisionRecorder(), health.HealthHistory(conditions)
 
@@ -37,13 +37,13 @@ async def _running(kernel: Kernel) -> AsyncIterator[Contribution]:
         from webhook.server.page.listener import PageHandler
         from webhook.server.page.views import PageViews
 
-        views = PageViews(cluster, kernel.settings, recorder, history, kernel.waiting_for)
-        guarded = not is_loopback(kernel.at_start.admin.listen)
-        return PageHandler(cluster, views, kernel.metrics, guarded=guarded).application()
+        views = PageViews(cluster, server.settings, recorder, history, server.waiting_for)
+        guarded = not is_loopback(server.at_start.admin.listen)
+        return PageHandler(cluster, views, server.metrics, guarded=guarded).application()
 
     async with AsyncExitStack() as ends:
         keep_until(ends, history.run, "internal error while the health on the page is sampled; retrying")
         yield Contribution(sinks=(recorder,), applications={PAGE_PATH: application})
 
 
-PAGE: Final = Part("page", lambda kernel: kernel.at_start.admin.serves_page, _running, components=(components.ADMIN,))
+PAGE: Final = Part("page", lambda server: server.at_start.admin.serves_page, _running, components=(components.ADMIN,))

@@ -31,7 +31,7 @@ from webhook.server.layer_scores.part import LAYER_SCORES
 from webhook.server.listener import SHUTDOWN_SECONDS, Listener, serving
 from webhook.server.ops import METRICS_PATH, Health, Metrics, MetricsState, Rendering
 from webhook.server.page.part import PAGE
-from webhook.server.part import Contribution, Kernel, Part
+from webhook.server.part import Contribution, Part, ServerHandle
 from webhook.server.runtime import logs
 from webhook.server.runtime.certificates import Certificates, host_of
 from webhook.server.runtime.connections import connected
@@ -88,7 +88,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
             ending = ("the server: it is stopping",) if stop.event.is_set() else ()
             return (*ending, *cluster.waiting_for(), *certificates.waiting_for())
 
-        kernel = Kernel(
+        handle = ServerHandle(
             at_start=at_start,
             settings=settings.current,
             cluster=cluster,
@@ -99,7 +99,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
             metrics=metrics,
             waiting_for=waiting_for,
         )
-        parts = Contribution.joined([await part.begin(kernel, ends) for part in PARTS])
+        parts = Contribution.joined([await part.begin(handle, ends) for part in PARTS])
         source.start()
         sink = Sinks(audit, *parts.sinks) if parts.sinks else audit
         reviewer = Reviewer(cluster, settings.current, sink, metrics, *parts.observers)
@@ -119,7 +119,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         live = not options.cluster_from and not options.register
         await certificates.keep_fresh(options, at_start, address, ends, live=live)
         if parts.applications:
-            await enter(serve_admins(kernel, parts.applications, tls))
+            await enter(serve_admins(handle, parts.applications, tls))
         for open_listener in parts.listeners:
             await enter(open_listener())
         if settings.file:

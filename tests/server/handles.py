@@ -9,15 +9,15 @@ from tests.review.memory import MemoryCluster
 from webhook.cluster.source import Cluster
 from webhook.policies.registry import BY_PATH
 from webhook.server.ops import Metrics
-from webhook.server.part import ApiServer, Connect, Kernel
+from webhook.server.part import ApiServer, Connect, ServerHandle
 from webhook.settings.model import Settings
 
 
-def kernel(
+def server_handle(
     settings: Settings, cluster: Cluster | None = None, connect: Connect | None = None, audit: Any = None
-) -> Kernel:
+) -> ServerHandle:
     """The offer of a server with these settings; without a way to connect, its facts come from files."""
-    return Kernel(
+    return ServerHandle(
         at_start=settings,
         settings=lambda: settings,
         cluster=cluster or MemoryCluster({}),
