@@ -28,24 +28,22 @@ T = TypeVar("T")
 _OUT_OF_TIME: Final = "the deadline has passed before all that the answer depends on was read"
 
 
-async def drive(
-    coroutine: Coroutine[Any, Any, T], cluster: Cluster, facts: Facts, deadline: float, where: str, batch: Batch = ()
-) -> T:
+async def drive(coroutine: Coroutine[Any, Any, T], cluster: Cluster, facts: Facts, deadline: float, where: str) -> T:
     """What a coroutine that awaits facts alone returns.
 
     Args:
-        coroutine: awaits ``facts``; its errors are passed on.
+        coroutine: awaits ``facts``, and has not begun; its errors are passed on.
         cluster: answers the keys.
         facts: those of the coroutine.
         deadline: on the running loop's clock, in seconds; look-ups end by then.
         where: what asks, for the error: the path of a URL, or the name of a command or an input.
-        batch: what the coroutine awaits now; empty: it has not begun.
 
     Raises:
         InputError: the coroutine takes more steps than ``facts.budget`` allows.
         Unreadable: the coroutine needs more facts, and the deadline has passed. It never sees that: it is closed. Of a
             look-up that has begun and ends too late it gets `Unavailable`.
     """
+    batch: Batch = ()
     try:
         while True:
             answers = await _read(cluster, batch, deadline) if batch else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from webhook.admission.reasons import common
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
-from webhook.facts import Batch, Facts, NotInMemory, Unreadable, advance, from_memory
+from webhook.facts import Facts, NotInMemory, Unreadable, from_memory
 from webhook.names import Mode
 from webhook.policy import Endpoint
 from webhook.review.driver import confirmed, drive
@@ -69,18 +69,6 @@ class _Review(msgspec.Struct, frozen=True):
     facts: Facts
     settings: Settings
     start: float
-
-
-class PendingReview(msgspec.Struct, frozen=True):
-    """A review that waits for facts.
-
-    Attributes:
-        coroutine: what waits for the batch.
-    """
-
-    review: _Review
-    coroutine: Coroutine[Any, Any, Evaluation]
-    batch: Batch
 
 
 class Observer:
@@ -125,21 +113,9 @@ class Reviewer:
         Args:
             endpoint: that received the review.
             body: the review, encoded.
-            deadline: on the running loop's clock, in seconds; look-ups end by then.
+            deadline: on the running loop's clock, in seconds; look-ups end by then. Where all facts are in memory,
+                nothing is waited for.
             verified: whether the sender has proved that it is the API server, as `Facts` needs it.
-
-        Raises:
-            InputError: the body is not a review that this endpoint can answer.
-        """
-        pending = self.evaluate_from_memory(endpoint, body, verified=verified)
-        return pending if isinstance(pending, Evaluation) else await self.evaluate_pending(pending, deadline)
-
-    async def review(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> bytes:
-        """The answer to an AdmissionReview, with arguments and errors of `evaluate`."""
-        return encode(await self.evaluate(endpoint, body, deadline, verified=verified))
-
-    def evaluate_from_memory(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | PendingReview:
-        """The evaluation, if all that it takes is in memory; else the review for `evaluate_pending`.
 
         Raises:
             InputError: the body is not a review that this endpoint can answer.
@@ -148,25 +124,15 @@ class Reviewer:
         received = endpoint.codec.decode(body)
         facts = Facts(self._wall(), self.cluster.peek, verified=verified)
         review = _Review(endpoint, received, facts, self._settings(), start)
-        coroutine = _decide(review, self._scopes)
         try:
-            batch = facts.budget.run(advance, coroutine)
-        except StopIteration as returned:
-            evaluation: Evaluation = returned.value
-        except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
+            evaluation = await drive(_decide(review, self._scopes), self.cluster, facts, deadline, endpoint.path)
+        except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does
             evaluation = self._evaluate_failure(review, error)
-        else:
-            return PendingReview(review, coroutine, batch)
         return self._report(review, evaluation)
 
-    async def evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
-        """The evaluation of a review that waits for facts; look-ups end by the deadline, on the loop's clock."""
-        review, path = pending.review, pending.review.endpoint.path
-        try:
-            evaluation = await drive(pending.coroutine, self.cluster, review.facts, deadline, path, pending.batch)
-        except Exception as error:  # noqa: BLE001 - the same
-            evaluation = self._evaluate_failure(review, error)
-        return self._report(review, evaluation)
+    async def review(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> bytes:
+        """The answer to an AdmissionReview, with arguments and errors of `evaluate`."""
+        return encode(await self.evaluate(endpoint, body, deadline, verified=verified))
 
     def overloaded(self, endpoint: Endpoint, prefix: bytes, why: str, status: int) -> bytes | None:
         """The answer to a review that is not evaluated, since there is no memory or time for it.

@@ -12,7 +12,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from webhook.policy import Endpoint
-from webhook.review.reviewer import Evaluation, Reviewer, encode
+from webhook.review.reviewer import Reviewer
 from webhook.server.answers import (
     JSON,
     Overload,
@@ -164,10 +164,7 @@ class ReviewApp:
             if not await self._seats.take(key, until) or (is_large and loop.time() > until):
                 raise OverloadError(Overload.NO_SEAT)
             try:
-                pending = self._reviewer.evaluate_from_memory(endpoint, data, verified=verified)
-                if not isinstance(pending, Evaluation):
-                    pending = await self._reviewer.evaluate_pending(pending, deadline)
-                return encode(pending)
+                return await self._reviewer.review(endpoint, data, deadline, verified=verified)
             finally:
                 self._seats.give(key)
         finally:
