@@ -250,7 +250,7 @@ async def unharmed(server: ServedApp) -> None:
     """The server serves the next client, holds nothing for those before, and had no internal error."""
     assert (await server.post(PODS, BODY))[0] == 200
     await until(lambda: server.app.in_flight == 0, "requests to end")
-    assert (server.app.taken_bytes, server.counted.crashes) == (0, [])
+    assert (server.app.request_bytes, server.counted.crashes) == (0, [])
 
 
 class Visitor:

@@ -223,11 +223,11 @@ async def test_of_reviews_sent_ahead_one_at_a_time_is_taken(start: Start) -> Non
     await until(lambda: cluster.waiting, "the first to be evaluated")
     for _ in range(50):
         await asyncio.sleep(0)
-        assert (server.app.in_flight, server.app.taken_bytes <= MOST_AHEAD) == (1, True)
+        assert (server.app.in_flight, server.app.request_bytes <= MOST_AHEAD) == (1, True)
     cluster.release.set()
     for number in range(3000):
         await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
-        assert (server.app.in_flight <= 1, server.app.taken_bytes <= MOST_AHEAD) == (True, True), number
+        assert (server.app.in_flight <= 1, server.app.request_bytes <= MOST_AHEAD) == (True, True), number
     writer.transport.abort()
 
 
@@ -309,7 +309,7 @@ async def trickle(server: ServedApp, source: str) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 async def test_clients_that_announce_and_trickle_let_no_forbidden_vm_pass(listed: ServedApp, source: str) -> None:
     attack = [asyncio.create_task(trickle(listed, source)) for _ in range(ATTACKERS)]
-    await until(lambda: listed.app.taken_bytes >= MAX_BODY, "the attack to begin")
+    await until(lambda: listed.app.request_bytes >= MAX_BODY, "the attack to begin")
     answers = [await response(listed, VMS + "?timeout=3s", forbidden(300_000)) for _ in range(6)]
     for task in attack:
         task.cancel()
@@ -376,8 +376,8 @@ async def test_no_room(listed: ServedApp, monkeypatch: pytest.MonkeyPatch) -> No
     # Requests wait for a fifth of a second; what is remembered of timeouts does not count.
     monkeypatch.setattr(app, "DEFAULT_TIMEOUT", 0.3)
     monkeypatch.setattr(app, "timeout_of", app.timeout_of.__wrapped__)
-    assert listed.server.room.taken == 0
-    await listed.server.room.take("127.0.0.1", 1e9, 2 * MAX_BODY)
+    assert listed.server.reserved.taken == 0
+    await listed.server.reserved.take("127.0.0.1", 1e9, 2 * MAX_BODY)
     answer = await response(listed, VMS, forbidden(300_000))
     assert (answer["allowed"], answer["auditAnnotations"]["reason"]) == (False, common.OVERLOADED)
 
@@ -395,7 +395,7 @@ async def test_where_there_is_too_much_the_client_with_the_most_of_it_loses(
     cluster = SlowCluster(facts_of(ENFORCED), peeked=set())
     server = await start(cluster)
     body = forbidden(EVERYDAY_BYTES // 4)
-    limits = msgspec.structs.replace(server.server.limits, kept_bytes=3 * len(body))
+    limits = msgspec.structs.replace(server.server.limits, counted_bytes=3 * len(body))
     monkeypatch.setattr(server.server, "limits", limits)
     waiting = [await connect(server, source="127.0.0.2") for _ in range(2)]
     for _, writer in waiting:

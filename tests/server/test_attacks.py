@@ -46,14 +46,14 @@ async def test_large_bodies_have_memory_for_four_and_never_delay_everyday_ones(s
     slow = [await connect(server) for _ in range(2)]
     for _, writer in slow:
         writer.write(head(MAX_BODY, PODS + "?timeout=30s") + b" " * EVERYDAY)
-    await until(lambda: server.app.taken_bytes == len(slow) * MAX_BODY, "both of them to be read")
+    await until(lambda: server.app.request_bytes == len(slow) * MAX_BODY, "both of them to be read")
 
     assert await sent(server, head(MAX_BODY, PODS + "?timeout=200ms") + b" " * EVERYDAY) == 429
     chunked = head(0, PODS + "?timeout=200ms").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     assert await sent(server, chunked + b"10000\r\n" + b" " * PREFIX_BYTES) == 411, (
         "chunks of which nobody knows how many will come"
     )
-    assert ((await server.post(PODS, BODY))[0], server.app.taken_bytes) == (200, len(slow) * MAX_BODY)
+    assert ((await server.post(PODS, BODY))[0], server.app.request_bytes) == (200, len(slow) * MAX_BODY)
 
     waiting = asyncio.create_task(sent(server, head(MAX_BODY) + b" " * MAX_BODY))
     for _, writer in slow:
@@ -66,13 +66,13 @@ async def test_announced_bodies_take_nothing_before_they_come(server: ServedApp)
     for _, writer in streams:
         writer.write(head(EVERYDAY, PODS + "?timeout=30s") + b" " * 1000)
     await until(lambda: server.server.in_flight == 20, "all of them to begin")
-    assert server.app.taken_bytes <= 20 * (1000 + len(head(EVERYDAY, PODS + "?timeout=30s")))
+    assert server.app.request_bytes <= 20 * (1000 + len(head(EVERYDAY, PODS + "?timeout=30s")))
     for _, writer in streams:
         writer.transport.abort()
 
 
 async def test_everyday_bodies_have_a_limit_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "LIMITS", msgspec.structs.replace(app.LIMITS, kept_bytes=4 * EVERYDAY))
+    monkeypatch.setattr(app, "LIMITS", msgspec.structs.replace(app.LIMITS, counted_bytes=4 * EVERYDAY))
     cluster = SlowCluster(known(vmi()), peeked=set())
     server = await start(cluster, max_in_flight=1)
     body = b" " * (EVERYDAY - 1)
@@ -81,7 +81,7 @@ async def test_everyday_bodies_have_a_limit_too(start: Start, monkeypatch: pytes
     others = [await connect(server) for _ in range(6)]
     for _, writer in others:
         writer.write(head(len(body) + 1, PODS) + body)
-    await until(lambda: server.app.taken_bytes > 3 * EVERYDAY, "most of them to arrive")
+    await until(lambda: server.app.request_bytes > 3 * EVERYDAY, "most of them to arrive")
     statuses = await asyncio.gather(*(status(stream) for stream in others))
     cluster.release.set()
 
@@ -95,7 +95,7 @@ async def test_bodies_that_wait_for_their_answers_deny_no_other_client(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One client's reviews take all of the memory and wait for look-ups; a review of another client comes in pieces."""
-    monkeypatch.setattr(app, "LIMITS", msgspec.structs.replace(app.LIMITS, kept_bytes=3 * EVERYDAY))
+    monkeypatch.setattr(app, "LIMITS", msgspec.structs.replace(app.LIMITS, counted_bytes=3 * EVERYDAY))
     facts = known(vmi()) | {NamespaceKey("shop"): namespace(), VmiKey("shop", "web01", VMI_UID): vmi()}
     facts |= {SchedulerKey("kubevirt", "shop"): AVAILABLE}
     cluster = SlowCluster(facts, peeked={*facts} - {VmiKey("demo", "web01", VMI_UID)})

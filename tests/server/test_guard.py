@@ -112,7 +112,7 @@ async def served() -> AsyncIterator[Served]:
     case = Served()
     async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0):
         yield case
-    assert (case.listener.taken_bytes, case.listener.in_flight) == (0, 0)
+    assert (case.listener.request_bytes, case.listener.in_flight) == (0, 0)
 
 
 LAST = REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close")
@@ -204,7 +204,7 @@ async def test_a_bad_head_lets_no_memory_be_filled(served: Served) -> None:
             for _ in range(200):
                 writer.write(b"x" * 65536)
                 await writer.drain()
-                most = max(most, served.listener.kept)
+                most = max(most, served.listener.counted_bytes)
         except ConnectionError:
             pass
         del reader
@@ -251,7 +251,7 @@ async def test_empty_lines_without_an_end_have_the_time_of_a_head(
         flooding = asyncio.create_task(flood(writer))
         with suppress(ConnectionError):
             assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
-        assert not served.listener.kept
+        assert not served.listener.counted_bytes
         flooding.cancel()
 
 
@@ -264,7 +264,7 @@ async def test_of_requests_sent_ahead_one_at_a_time_is_taken(served: Served) -> 
             writer.write(REQUEST * 20)
             await asyncio.sleep(0)
         assert served.begun == 1
-        assert served.listener.kept < 4 * 65536, "the rest waits in the socket's buffer"
+        assert served.listener.counted_bytes < 4 * 65536, "the rest waits in the socket's buffer"
         served.release.set()
         for _ in range(1003):
             await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
@@ -279,7 +279,7 @@ async def test_requests_sent_ahead_are_no_more_in_memory_after_many_answers(serv
         writer.write(request * 4000)
         for _ in range(50):
             await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
-            most = max(most, served.listener.kept)
+            most = max(most, served.listener.counted_bytes)
     assert most <= MOST_AHEAD
 
 
@@ -370,21 +370,21 @@ async def test_an_expectation_that_nobody_knows_is_denied_and_costs_nothing(serv
 
 async def test_a_large_body_waits_for_room_in_the_sockets_buffer(served: Served) -> None:
     size = 2 * 1024 * 1024
-    taken = served.listener.limits.room_bytes // 2
-    assert await served.listener.room.take("other", 0.0, taken)
-    assert await served.listener.room.take("others", 0.0, taken // 2)
-    assert await served.listener.room.take("more", 0.0, taken // 4)
-    assert await served.listener.room.take("most", 0.0, taken // 8)
+    taken = served.listener.limits.reserved_bytes // 2
+    assert await served.listener.reserved.take("other", 0.0, taken)
+    assert await served.listener.reserved.take("others", 0.0, taken // 2)
+    assert await served.listener.reserved.take("more", 0.0, taken // 4)
+    assert await served.listener.reserved.take("most", 0.0, taken // 8)
     async with served.connection() as (reader, writer):
         writer.write(head(size, PATH) + b"x" * size)
         await until(lambda: served.begun == 1, "the request to begin")
         await asyncio.sleep(0.1)
         # As much as is read at once.
-        assert served.listener.kept <= PREFIX_BYTES + 256 * 1024
-        served.listener.room.give("other", taken)
+        assert served.listener.counted_bytes <= PREFIX_BYTES + 256 * 1024
+        served.listener.reserved.give("other", taken)
         assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
     for client, count in (("others", taken // 2), ("more", taken // 4), ("most", taken // 8)):
-        served.listener.room.give(client, count)
+        served.listener.reserved.give(client, count)
 
 
 async def test_connections_end_after_a_while_whatever_they_do() -> None:
@@ -418,7 +418,7 @@ async def test_an_idle_connection_that_closes_waits_for_no_client_that_reads_not
 
 async def test_bytes_that_are_read_for_a_client_to_see_its_answer_are_not_kept() -> None:
     """A client whose body is not wanted reads its answer only once it has written all of it."""
-    case = Served(msgspec.structs.replace(LIMITS, kept_bytes=2 * MAX_HEAD_BYTES))
+    case = Served(msgspec.structs.replace(LIMITS, counted_bytes=2 * MAX_HEAD_BYTES))
     size = 2 * 1024 * 1024
     async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0), case.connection() as (reader, writer):
         writer.write(head(size, "/unread"))
@@ -430,7 +430,7 @@ async def test_bytes_that_are_read_for_a_client_to_see_its_answer_are_not_kept()
 
 
 async def test_bytes_of_a_client_that_has_gone_cost_no_other_client_its_request() -> None:
-    case = Served(msgspec.structs.replace(LIMITS, kept_bytes=2 * len(REQUEST)))
+    case = Served(msgspec.structs.replace(LIMITS, counted_bytes=2 * len(REQUEST)))
     case.release.clear()
     async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0):
         async with case.connection() as (_, gone):
@@ -442,7 +442,7 @@ async def test_bytes_of_a_client_that_has_gone_cost_no_other_client_its_request(
             await until(lambda: case.begun == 2, "the second request to begin")
             other.write(REQUEST)
             await until(lambda: case.begun == 3, "the third one to begin")
-            assert case.listener.kept <= case.listener.limits.kept_bytes
+            assert case.listener.counted_bytes <= case.listener.limits.counted_bytes
             case.release.set()
             for reader in (second, third):
                 assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
@@ -457,7 +457,7 @@ async def test_a_request_ends_with_its_client() -> None:
             writer.write(REQUEST)
             await until(lambda: case.bodies == [BODY], "the request to begin")
         await until(lambda: not case.listener.in_flight, "it to end")
-        assert case.listener.taken_bytes == 0
+        assert case.listener.request_bytes == 0
 
 
 async def test_the_end_of_a_server_waits_until_answers_are_written() -> None:

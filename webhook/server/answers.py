@@ -54,7 +54,7 @@ class Overload(Enum):
         sentence: why, and what the client can do.
     """
 
-    NO_ROOM = 429, 429, "kubevirt-webhook has more bytes of requests than it has memory for", "try again"
+    NO_MEMORY = 429, 429, "kubevirt-webhook has more bytes of requests than it has memory for", "try again"
     NO_SEAT = 429, 429, "kubevirt-webhook has more requests than it can evaluate", "try again"
     LATE = 408, 429, "the request's body did not arrive in time", "send it whole"
     TOO_LARGE = 413, 413, "the request's body is too large", "send one review at a time"

@@ -47,8 +47,8 @@ LIMITS: Final = Limits(
     abort_seconds=float("inf"),
     body_bytes=MAX_BODY,
     # Decoded, a body may take several times that, and the pod's limit is 512 MiB.
-    kept_bytes=16 * 1024 * 1024,
-    room_bytes=4 * MAX_BODY,
+    counted_bytes=16 * 1024 * 1024,
+    reserved_bytes=4 * MAX_BODY,
 )
 _LARGE_IN_FLIGHT: Final = 4
 
@@ -111,9 +111,9 @@ class ReviewApp:
         return self.listener.in_flight
 
     @property
-    def taken_bytes(self) -> int:
-        """Memory that the requests in progress take, in bytes."""
-        return self.listener.taken_bytes
+    def request_bytes(self) -> int:
+        """As `Listener.request_bytes`."""
+        return self.listener.request_bytes
 
     @web.middleware
     async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -131,14 +131,14 @@ class ReviewApp:
         _check_head(request)
         verified = bool(self._clients) or self._is_verified_by_token(endpoint, request, guard)
         with RequestBody(request, guard) as body:
-            overload = Overload.NO_ROOM
+            overload = Overload.NO_MEMORY
             try:
-                async with asyncio.timeout(None) as guard.scope:
+                async with asyncio.timeout(None) as guard.answering:
                     return response(200, await self._evaluate(endpoint, request, body, verified=verified))
             except OverloadError as error:
                 overload = error.overload
             except TimeoutError:
-                if not guard.evicted:
+                if not guard.has_lost_bytes:
                     raise
             return self._overloaded(endpoint, overload, body.prefix)
 
@@ -172,7 +172,7 @@ class ReviewApp:
                 self._large.give(key)
 
     def _overloaded(self, endpoint: Endpoint, overload: Overload, prefix: bytes) -> web.Response:
-        """The answer to a review that has no room or no seat, or whose body is late or too large.
+        """The answer to a review that has no memory or no seat, or whose body is late or too large.
 
         It is an AdmissionReview, or the API server would do as the entry's failurePolicy says, and any client could
         switch a policy off. Only where the body's beginning has no uid it is an HTTP error.

@@ -1,4 +1,4 @@
-"""Bodies of requests: read in pieces, within a time, with room that is asked for before a large one is kept."""
+"""Bodies of requests: read in pieces, within a time; memory for a large one is reserved before it is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CATCH_UP_SECONDS: Final = 0.05
 
 
 class RequestBody:
-    """The body of a request, as a context: its room is given back at the end.
+    """The body of a request, as a context: what it has reserved is given back at the end.
 
     Args:
         request: the request.
@@ -43,7 +43,7 @@ class RequestBody:
         self._most: Final = guard.listener.limits.body_bytes
         # One array: each of many small pieces would take a multiple of its size.
         self._data = bytearray()
-        self._room = 0
+        self._reserved = 0
 
     def __enter__(self) -> Self:
         return self
@@ -51,8 +51,8 @@ class RequestBody:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         # aiohttp keeps the error of a client that has gone, and so its frames, until the collector's next run.
         self._data.clear()
-        if self._room:
-            self._guard.listener.room.give(self._guard.client, self._room)
+        if self._reserved:
+            self._guard.listener.reserved.give(self._guard.client, self._reserved)
 
     @property
     def is_large(self) -> bool:
@@ -67,13 +67,13 @@ class RequestBody:
     async def read(self, until: float) -> bytes:
         """The whole body.
 
-        A large one takes all of its room before it is read: two of them, half read, could wait for each other.
+        A large one reserves all of its bytes before it is read: two of them, half read, could wait for each other.
 
         Args:
             until: how long the client waits, on the running loop's clock.
 
         Raises:
-            OverloadError: it is too large or too slow, or there is no room for it in time.
+            OverloadError: it is too large or too slow, or there is no memory for it in time.
             ConnectionError: the client has gone.
         """
         began = asyncio.get_running_loop().time()
@@ -89,9 +89,9 @@ class RequestBody:
         await self._take(PREFIX_BYTES, until, began)
         if self._length > self._most:
             raise OverloadError(Overload.TOO_LARGE)
-        if not await self._guard.listener.room.take(self._guard.client, until, self._length):
-            raise OverloadError(Overload.NO_ROOM)
-        self._room = self._length
+        if not await self._guard.listener.reserved.take(self._guard.client, until, self._length):
+            raise OverloadError(Overload.NO_MEMORY)
+        self._reserved = self._length
         self._guard.allow(self._length - PREFIX_BYTES, counted=False)
         await self._take(self._length, until, asyncio.get_running_loop().time())
         return self._whole()

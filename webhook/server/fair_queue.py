@@ -65,13 +65,13 @@ class FairQueue:
             self._grant(flow, seats)
             return True
         waiter: _Waiter = asyncio.get_running_loop().create_future()
-        place = (waiter, seats)
-        self._queues.setdefault(flow, deque()).append(place)
+        claim = (waiter, seats)
+        self._queues.setdefault(flow, deque()).append(claim)
         try:
             async with asyncio.timeout_at(until):
                 await waiter
         except BaseException as error:
-            self._withdraw(flow, place)
+            self._withdraw(flow, claim)
             if isinstance(error, TimeoutError):
                 return False
             raise
@@ -100,26 +100,26 @@ class FairQueue:
             flow, waiters = next(iter(self._queues.items()))
             self._queues.move_to_end(flow)
             # One that has just been given up leaves the queue a moment later.
-            place = next((one for one in waiters if not one[0].cancelled()), None)
-            if place is None or not self.is_free(flow, place[1]):
+            claim = next((one for one in waiters if not one[0].cancelled()), None)
+            if claim is None or not self.is_free(flow, claim[1]):
                 continue
-            self._grant(flow, place[1])
-            self._remove(flow, place)
-            place[0].set_result(None)
+            self._grant(flow, claim[1])
+            self._remove(flow, claim)
+            claim[0].set_result(None)
             passed = 0
 
-    def _withdraw(self, flow: str, place: tuple[_Waiter, int]) -> None:
+    def _withdraw(self, flow: str, claim: tuple[_Waiter, int]) -> None:
         """End a wait that was given up."""
-        if place[0].done() and not place[0].cancelled():
+        if claim[0].done() and not claim[0].cancelled():
             # It was granted in the very moment in which it was given up.
-            self.give(flow, place[1])
+            self.give(flow, claim[1])
         else:
-            self._remove(flow, place)
+            self._remove(flow, claim)
             # Those behind may want less than this one did.
             self._serve()
 
-    def _remove(self, flow: str, place: tuple[_Waiter, int]) -> None:
+    def _remove(self, flow: str, claim: tuple[_Waiter, int]) -> None:
         waiters = self._queues[flow]
-        waiters.remove(place)
+        waiters.remove(claim)
         if not waiters:
             del self._queues[flow]

@@ -4,14 +4,14 @@ aiohttp parses whatever comes, and keeps it until a handler reads it. This proto
 aiohttp's `RequestHandler`. It passes everything on, and holds back what no handler has asked for:
 
     idle ── first byte ──▶ head ── empty line ──▶ request ── answer ──▶ idle
-                                                     └── answer that closes ──▶ ending
+                                                     └── answer that closes ──▶ closing
 
 * A head is held here until it is whole, for `HEAD_SECONDS` and `MAX_HEAD_BYTES` at most. aiohttp gets one at a time.
 * Behind a head nothing goes on until its handler has begun and says how much it takes (`Guard.allow`); meanwhile the
   rest waits in the socket's buffer. Behind a bad head no handler begins, so nothing more is read. (aiohttp 3.14.5
   alone grows to 400 MB in three rounds of twelve connections that send a zero byte and go on sending.)
-* Connections are counted by client, bytes too: where all connections together keep too many, the client with most of
-  them loses some.
+* Connections are counted by client, bytes too: where all connections together have too many, some of the client with
+  most of them are dropped.
 
 A handler finds its guard by `guard_of`.
 """
@@ -78,8 +78,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         lifetime_seconds: an answer after them is the connection's last one, give or take `JITTER`.
         abort_seconds: a connection ends after them, whatever it does.
         body_bytes: of one body.
-        kept_bytes: heads and everyday bodies in memory.
-        room_bytes: larger bodies in memory.
+        counted_bytes: heads and everyday bodies in memory, which are counted as they come.
+        reserved_bytes: larger bodies, whose memory is reserved before they come.
     """
 
     per_client: int = 16
@@ -88,17 +88,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     lifetime_seconds: float = 45.0
     abort_seconds: float = 60.0
     body_bytes: int = 0
-    kept_bytes: int = 4 * 1024 * 1024
-    room_bytes: int = 0
+    counted_bytes: int = 4 * 1024 * 1024
+    reserved_bytes: int = 0
 
 
 class Phase(Enum):
-    """Where a connection is in its present request."""
+    """Where a connection is in its present request.
+
+    It is closing from its last answer on, or once its client has gone: what still comes is dropped, but for the rest of
+    a body that aiohttp reads on.
+    """
 
     IDLE = "idle"
     HEAD = "head"
     REQUEST = "request"
-    ENDING = "ending"
+    CLOSING = "closing"
 
 
 class Guard(asyncio.BufferedProtocol):
@@ -115,12 +119,12 @@ class Guard(asyncio.BufferedProtocol):
         phase: where it is in its present request.
         started: when the head of the present request was whole, on the clock of `time.monotonic`.
         closes_at: an answer after this time is the connection's last one, on the same clock.
-        kept: bytes that count for it, of heads and of everyday bodies.
+        counted_bytes: of heads and everyday bodies that it has in memory.
         length: of the present request's body, as its head says; None: it comes in chunks, which are denied unread.
         client_name: the common name in the client's verified certificate; empty: it has none.
-        evicted: the present request lost its bytes because there are too many.
-        scope: ends the work of the handler early where there are more bytes than memory; a handler enters it if it can
-            answer then. Without one, the connection ends.
+        has_lost_bytes: whether the bytes of the present request were dropped, because all connections had too many.
+        answering: the timeout that ends the handler's work when bytes are dropped, so that it can answer so; None: the
+            connection ends then.
         settled_at: when its latest question about health is answered, on the running loop's clock.
         verified_token: what was found out about the token of its latest request.
     """
@@ -134,11 +138,11 @@ class Guard(asyncio.BufferedProtocol):
         self.started = 0.0
         lifetime = listener.lifetime_seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
         self.closes_at = time.monotonic() + lifetime
-        self.kept = 0
+        self.counted_bytes = 0
         self.length: int | None = 0
         self.client_name = ""
-        self.evicted = False
-        self.scope: asyncio.Timeout | None = None
+        self.has_lost_bytes = False
+        self.answering: asyncio.Timeout | None = None
         self.settled_at = float("-inf")
         self.verified_token: VerifiedToken | None = None
         self._http: web.RequestHandler | None = None
@@ -194,7 +198,7 @@ class Guard(asyncio.BufferedProtocol):
             self._http = None
         if not self._has_begun:
             self._release()
-            self.phase = Phase.ENDING
+            self.phase = Phase.CLOSING
         self.listener.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -203,11 +207,11 @@ class Guard(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hold what came, and pass on what may go on."""
-        if self.phase is Phase.ENDING and not self._allowance:
+        if self.phase is Phase.CLOSING and not self._allowance:
             return
         self._held += self.listener.received[:nbytes]
         if self.is_idle or self._counts_body:
-            self._keep(nbytes)
+            self._count(nbytes)
         self._pass_on()
 
     def eof_received(self) -> None:
@@ -244,7 +248,7 @@ class Guard(asyncio.BufferedProtocol):
 
         Args:
             count: bytes.
-            counted: whether they count among those that are kept; False: room was made for them elsewhere.
+            counted: whether they are counted as they come; False: memory was reserved for them.
         """
         if not counted:
             self._release()
@@ -262,20 +266,20 @@ class Guard(asyncio.BufferedProtocol):
 
         It is, too, where the body has not come whole, or comes in chunks.
         """
-        self.scope = None
+        self.answering = None
         self._has_begun = False
         self._counts_body = True
         self._release()
         self.listener.in_flight -= 1
         now = time.monotonic()
-        is_last = self._is_last or self.evicted or self._missing != 0 or now >= self.closes_at
+        is_last = self._is_last or self.has_lost_bytes or self._missing != 0 or now >= self.closes_at
         if not is_last and self.transport:
             self.phase = Phase.IDLE
             self._allowance = 0
-            self._keep(len(self._held))
+            self._count(len(self._held))
             self._pass_on()
             return False
-        self.phase = Phase.ENDING
+        self.phase = Phase.CLOSING
         # aiohttp reads on for a while, and so the client can read its answer; not without an end. It keeps none of it.
         self._counts_body = False
         self._allowance = min(self._missing, 2 * self.listener.limits.body_bytes + MAX_HEAD_BYTES)
@@ -307,23 +311,23 @@ class Guard(asyncio.BufferedProtocol):
             self._ends_at = min(self._ends_at, time.monotonic() + CLOSE_SECONDS)
             self.transport.close()
 
-    def give_up(self) -> None:
-        """Lose the bytes that are kept for it: its handler answers so, and without one the connection ends."""
+    def drop_bytes(self) -> None:
+        """Drop the bytes of its present request: its handler answers so, and without one the connection ends."""
         self._release()
         self._held.clear()
-        if self.scope is None:
+        if self.answering is None:
             self.abort()
             return
-        self.evicted = True
+        self.has_lost_bytes = True
         self._counts_body = False
-        self.scope.reschedule(asyncio.get_running_loop().time())
+        self.answering.reschedule(asyncio.get_running_loop().time())
 
     # -- within --------------------------------------------------------------------------------------------------------
 
     def _pass_on(self) -> None:
         if self.is_idle and self._held:
             self._pass_head_on()
-        if self.phase is Phase.ENDING and not self._allowance:
+        if self.phase is Phase.CLOSING and not self._allowance:
             self._held.clear()
         self._read()
         http = self._http
@@ -339,7 +343,7 @@ class Guard(asyncio.BufferedProtocol):
             # Before a request they say nothing (RFC 9112, 2.2), and two of them are no end of a head.
             before = len(self._held)
             self._held = self._held.lstrip(_EMPTY_LINES)
-            self._keep(len(self._held) - before)
+            self._count(len(self._held) - before)
         end = self._held.find(_END, 0, MAX_HEAD_BYTES) + len(_END)
         if end < len(_END):
             if len(self._held) >= MAX_HEAD_BYTES:
@@ -362,7 +366,7 @@ class Guard(asyncio.BufferedProtocol):
         """Answer a head that does not end, which aiohttp never sees."""
         self._held.clear()
         self._release()
-        self.phase = Phase.ENDING
+        self.phase = Phase.CLOSING
         self._ends_at = time.monotonic() + CLOSE_SECONDS
         if self.transport:
             body = f"the request is not valid HTTP/1.1: its head is longer than {MAX_HEAD_BYTES} bytes\n".encode()
@@ -381,15 +385,15 @@ class Guard(asyncio.BufferedProtocol):
         else:
             self.transport.pause_reading()
 
-    def _keep(self, count: int) -> None:
-        """Count bytes; where there are too many in all, a client loses some."""
-        self.kept += count
-        self.listener.kept += count
-        if count > 0 and self.listener.kept > self.listener.limits.kept_bytes:
-            self.listener.make_room(self)
+    def _count(self, count: int) -> None:
+        """Count bytes; where there are too many in all, some of one client are dropped."""
+        self.counted_bytes += count
+        self.listener.counted_bytes += count
+        if count > 0 and self.listener.counted_bytes > self.listener.limits.counted_bytes:
+            self.listener.drop_bytes(self)
 
     def _release(self) -> None:
-        self._keep(-self.kept)
+        self._count(-self.counted_bytes)
 
 
 class _HttpTransport:
@@ -532,7 +536,7 @@ def most_burdened(guards: list[Guard]) -> Guard | None:
     """
     totals: Counter[str] = Counter()
     for guard in guards:
-        totals[guard.client] += guard.kept
+        totals[guard.client] += guard.counted_bytes
     client = max(totals, key=totals.__getitem__, default="")
-    mine = [guard for guard in guards if guard.client == client and guard.kept]
-    return max(mine, key=lambda guard: (guard.is_unread, guard.kept), default=None)
+    mine = [guard for guard in guards if guard.client == client and guard.counted_bytes]
+    return max(mine, key=lambda guard: (guard.is_unread, guard.counted_bytes), default=None)

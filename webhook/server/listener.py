@@ -56,8 +56,8 @@ class Listener:
     Attributes:
         open: the connections that are open.
         lifetime_seconds: of connections that are made from now on, as in `Limits`.
-        kept: bytes of heads and everyday bodies in memory.
-        room: the room for larger ones, shared by clients.
+        counted_bytes: of heads and everyday bodies in memory.
+        reserved: the bytes that larger bodies may reserve, shared by clients.
         received: what comes on any connection, until it is held. With a buffer of each read's own, uvloop 0.23 asks the
             operating system for 256 KiB each time.
         in_flight: requests whose handlers are at work, also where the client has gone.
@@ -70,8 +70,8 @@ class Listener:
         self.limits: Final = limits
         self.lifetime_seconds = limits.lifetime_seconds
         self.received: Final = memoryview(bytearray(_RECEIVED_BYTES))
-        self.kept = 0
-        self.room: Final = FairQueue(limits.room_bytes)
+        self.counted_bytes = 0
+        self.reserved: Final = FairQueue(limits.reserved_bytes)
         self.limiter: Final = ConnectionLimiter(limits.per_client, limits.connections)
         self.in_flight = 0
         self.address = ""
@@ -103,9 +103,9 @@ class Listener:
         return [guard for guard in self.limiter.connections() if guard.transport]
 
     @property
-    def taken_bytes(self) -> int:
-        """Bytes of heads and bodies in memory, and the room that large bodies on their way have taken."""
-        return self.kept + self.room.taken
+    def request_bytes(self) -> int:
+        """Bytes of heads and bodies in memory, and those that large bodies on their way have reserved."""
+        return self.counted_bytes + self.reserved.taken
 
     def request_handler(self) -> web.RequestHandler:
         """Aiohttp's side of a new connection."""
@@ -116,9 +116,9 @@ class Listener:
         """A connection is gone."""
         self.limiter.remove(guard)
 
-    def make_room(self, newcomer: Guard) -> None:
-        """Let the client for which most bytes are kept lose some."""
-        (most_burdened(self.open) or newcomer).give_up()
+    def drop_bytes(self, newcomer: Guard) -> None:
+        """Drop bytes of the client that has most in memory."""
+        (most_burdened(self.open) or newcomer).drop_bytes()
 
     def recycle(self) -> None:
         """Let every connection that is open, or in its handshake, end with its next answer."""
@@ -181,7 +181,7 @@ class Listener:
 
     def _is_busy(self) -> bool:
         # An answer that is the last one is written while its connection ends.
-        return self.in_flight > 0 or any(guard.phase in (Phase.REQUEST, Phase.ENDING) for guard in self.open)
+        return self.in_flight > 0 or any(guard.phase in (Phase.REQUEST, Phase.CLOSING) for guard in self.open)
 
     def _check(self) -> None:
         """End connections whose time is over, now and after every `CHECK_SECONDS`."""
@@ -254,12 +254,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 async def _bind(host: str, port: int) -> list[socket.socket]:
     """Listening sockets of all addresses of a host; an `OSError` where there is none, or one is in use."""
-    places = await asyncio.get_running_loop().getaddrinfo(
+    resolved = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     sockets: list[socket.socket] = []
     try:
-        for family, kind, protocol, _, place in dict.fromkeys(places):
+        for family, kind, protocol, _, address in dict.fromkeys(resolved):
             try:
                 each = socket.socket(family, kind, protocol)
             except OSError:
@@ -277,7 +277,7 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _RECEIVED_BYTES // 4)
             if family == socket.AF_INET6:
                 each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            each.bind(place)
+            each.bind(address)
             each.listen(1024)
     except OSError:
         for each in sockets:

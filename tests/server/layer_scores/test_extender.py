@@ -224,7 +224,7 @@ async def test_of_requests_sent_ahead_one_at_a_time_is_taken(world: ExtenderWorl
         writer.write((head(len(pod), PATH) + pod) * 5000)
         for number in range(5000):
             await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
-            assert (listener.in_flight <= 1, listener.taken_bytes <= MOST_AHEAD) == (True, True), number
+            assert (listener.in_flight <= 1, listener.request_bytes <= MOST_AHEAD) == (True, True), number
         writer.transport.abort()
     assert world.extender.results["scored"] == 5000
 

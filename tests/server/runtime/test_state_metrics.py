@@ -38,7 +38,7 @@ def audit() -> Iterator[LineWriter]:
 
 
 def scraped(audit: LineWriter, cluster: MemoryCluster) -> str:
-    app = Mock(in_flight=0, taken_bytes=0, senders=None)
+    app = Mock(in_flight=0, request_bytes=0, senders=None)
     settings: Any = Mock(reloads={"accepted": 0, "rejected": 0}, current=builders.settings)
     certificates = Certificates(builders.settings().tls, "localhost", logging.getLogger())
     state = metrics_state(app, audit, settings, cluster, cluster.waiting_for)

@@ -44,7 +44,7 @@ LIMITS: Final = Limits(
     lifetime_seconds=300.0,
     abort_seconds=float("inf"),
     body_bytes=MAX_BODY_BYTES,
-    room_bytes=4 * MAX_BODY_BYTES,
+    reserved_bytes=4 * MAX_BODY_BYTES,
 )
 # Of one pod and platform, the first ones: kube-scheduler waits while they are added up.
 MAX_LAYERS: Final = 512

@@ -54,7 +54,7 @@ def metrics_state(
     return [
         StateMetric("kubevirt_webhook_build_info", version, lambda: {__version__: 1.0}, ("version",)),
         StateMetric("kubevirt_webhook_requests_in_flight", "Requests in progress.", lambda: app.in_flight),
-        StateMetric("kubevirt_webhook_request_bytes", taken, lambda: app.taken_bytes),
+        StateMetric("kubevirt_webhook_request_bytes", taken, lambda: app.request_bytes),
         StateMetric("kubevirt_webhook_event_loop_tasks", tasks, lambda: len(asyncio.all_tasks())),
         StateMetric("kubevirt_webhook_ready", synced, lambda: float(not waiting_for())),
         StateMetric("kubevirt_webhook_kubevirt_release", rules, release, ("version", "rules", "fields")),
