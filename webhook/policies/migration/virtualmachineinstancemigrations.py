@@ -172,7 +172,11 @@ async def _evaluate_limit(namespace: str, facts: Facts, settings: MigrationSetti
 
 
 def _is_kubevirts_own(migration: Migration) -> bool:
-    """Whether KubeVirt made it. Any user can write its annotations, but KubeVirt never adds a selector."""
+    """Whether virt-controller made it.
+
+    Any user can write its annotations, but virt-controller never adds a selector. virt-api does, for `virtctl migrate`:
+    that is a user's migration.
+    """
     updates = migration.meta.annotation(WORKLOAD_UPDATE) is not None
     return not migration.added_selector and (migration.evacuates or updates)
 
