@@ -198,7 +198,8 @@ MIGRATION: Final[Examples] = {
     "selector_conflict": tuple(
         (each, ["zone"] * (ZONES in each), AVAILABLE) for each in ((ZONES,), (ZONES, PINNED), (PINNED,))
     ),
-    "pending": ((migration.SELECTOR_CONFLICT, migration.describe((ZONES,))),),
+    "conflict_warning": (((ZONES,),),),
+    "pending": ((common.NO_ELIGIBLE_NODE, AVAILABLE),),
     "describe": (((ZONES, PINNED),), ((ZONES,) * 12,)),
     "reserved_name": (("kubevirt-evacuation-1",),),
     "too_many_keys": ((257, 256),),

@@ -122,7 +122,7 @@ class TestCollision:
         decision = decide(migration(B), self.WORLD, collision="warn")
         assert decision.denial is None
         assert [reason.code for reason in decision.reasons] == [reasons.SELECTOR_CONFLICT, common.NO_ELIGIBLE_NODE]
-        assert decision.warnings == (reasons.pending(reasons.SELECTOR_CONFLICT, str(self.CONFLICT)),)
+        assert decision.warnings == (reasons.conflict_warning([self.CONFLICT]),)
 
     def test_may_be_left_to_kubevirt_where_it_drops_the_key_and_there_is_a_node(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="ignore")

@@ -41,8 +41,9 @@ _NAMED_MISTAKES = 20
 _OWN = " and ".join(f"{prefix}*" for prefix in names.OWN_MIGRATIONS)
 SELECTOR_CONFLICT: Final = _denied(
     "selector-conflict",
-    "addedNodeSelector and the VM require different values of one label. KubeVirt silently drops such a key and"
-    " migrates elsewhere.",
+    "addedNodeSelector and the VM's own requirements exclude each other: another value of the label, a node affinity,"
+    " or the hostname that the VM must leave. KubeVirt alone silently drops such a key and migrates elsewhere, or"
+    " leaves the target pod Pending.",
     "Remove the key from addedNodeSelector, or change the VM. The setting migration.collision makes this a warning.",
 )
 
@@ -55,8 +56,17 @@ def selector_conflict(conflicts: Sequence[object], added: Iterable[str], availab
     return Reason(SELECTOR_CONFLICT, text)
 
 
+def conflict_warning(conflicts: Sequence[object]) -> Reason:
+    """That a migration is not denied for its contradictions: a warning, which must be short.
+
+    Where the target pod is constrained it stays Pending; in namespaces of mode ``warn`` it is not, and KubeVirt may
+    drop the key.
+    """
+    return Reason(SELECTOR_CONFLICT, f"the migration will not succeed as requested: {describe(conflicts)}")
+
+
 def pending(code: str, why: str) -> Reason:
-    """What becomes of a migration that could be denied for a code, and is not: a warning, which must be short."""
+    """That a migration is not denied for a code although no node is eligible: a warning, which must be short."""
     return Reason(code, f"the target pod will stay Pending: {why}")
 
 

@@ -219,12 +219,12 @@ def _decide(target: Target, settings: MigrationSettings, *, may_list: bool = Fal
         reason = reasons.selector_conflict(colliding, added, availability(eligibility))
         if settings.collision == "deny":
             return _deny_by_nodes(reason, eligibility, may_list=may_list)
-        return _eligible(eligibility, reason, reasons.describe(colliding))
+        return _eligible(eligibility, reason, reasons.conflict_warning(colliding))
     if not eligibility.count and settings.no_eligible_node != "ignore":
         reason = no_node(eligibility)
         if settings.no_eligible_node == "deny":
             return _deny_by_nodes(reason, eligibility, may_list=may_list)
-        return _eligible(eligibility, reason, reason.text)
+        return _eligible(eligibility, reason, reasons.pending(reason.code, reason.text))
     return _eligible(eligibility)
 
 
@@ -243,13 +243,13 @@ def _deny_by_nodes(reason: Reason, eligibility: Eligibility, *, may_list: bool) 
     return Decision((reason,), denial=Denial(403, message, (cause,)), details=details(eligibility))
 
 
-def _eligible(eligibility: Eligibility, doubt: Reason | None = None, why: str = "") -> Decision:
-    """Allowed; with a doubt also a warning of what becomes of the migration, and why."""
+def _eligible(eligibility: Eligibility, doubt: Reason | None = None, warning: Reason | None = None) -> Decision:
+    """Allowed; with a doubt also a warning of what becomes of the migration."""
     count = eligibility.count
     reason = common.eligible(count, eligibility.total)
     return Decision(
         (doubt, reason) if doubt else (reason,),
-        warnings=(reasons.pending(doubt.code, why),) if doubt else (),
+        warnings=(warning,) if warning else (),
         notes={"eligible-nodes": str(count)},
         details=details(eligibility) if doubt else {},
     )
