@@ -174,7 +174,9 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
         what = "evictionStrategy is None: an eviction shuts down VMs without an evictionStrategy of their own"
         setting = "set spec.configuration.evictionStrategy to LiveMigrate"
         setting = owner.set("evictionStrategy", "LiveMigrate") if owner else setting
-        findings.append(warning("evictions-shut-down", subject, what, f"to migrate them instead, {setting}"))
+        # virt-api has written None into their VMIs, which no user can change.
+        todo = f"to migrate them instead, {setting}; those that run keep None until they are restarted"
+        findings.append(warning("evictions-shut-down", subject, what, todo))
     rollout = "LiveUpdate" if configuration.live_update else "Stage"
     what = f"configuration: evictionStrategy {configuration.eviction_strategy}, vmRolloutStrategy {rollout}"
     what += f", instancetype.referencePolicy {configuration.reference_policy}"

@@ -136,15 +136,15 @@ _BY_REASON: Final = {
     "SEVNotLiveMigratable": "shut down the VMs with SEV yourself",
 }
 _BY_CODE: Final = {
-    report.NOT_MIGRATABLE: "set evictionStrategy LiveMigrateIfPossible on VMs that cannot be migrated; they then shut"
-    " down",
+    report.NOT_MIGRATABLE: "set evictionStrategy LiveMigrateIfPossible on VMs that cannot be migrated; once they have"
+    " been restarted, evictions shut them down",
     report.MIGRATION_STUCK: "delete the migrations that never end",
     report.QUOTA: "raise the ResourceQuotas, or count VMs with the Application Aware Quota operator, which does not"
     " count the target pods of migrations",
     report.NO_MIGRATIONS: "raise the limits of migrations in KubeVirt's configuration",
     report.DISRUPTION_BUDGET: "have PodDisruptionBudgets allow disruptions of VMs that shut down",
     report.NAME_TOO_LONG: "shut down the VMs with names that are too long for a migration yourself",
-    report.UNKNOWN_STRATEGY: "set an evictionStrategy that KubeVirt knows",
+    report.UNKNOWN_STRATEGY: "set an evictionStrategy that kubevirt-webhook knows, and restart the VMs",
     report.LIVE_MIGRATE_NOT_CONFIGURED: f"add LiveMigrate to {_UPDATE_METHODS}",
     report.EVICT_NOT_CONFIGURED: f"add Evict to {_UPDATE_METHODS}; VMs that cannot be migrated then shut down",
     report.NO_ATTACHMENT: "unplug the hotplugged volumes that no other node can attach",
@@ -1065,13 +1065,14 @@ def evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
 def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     own = vmi.spec.eviction_strategy if vmi.spec else None
     strategy = own or snapshot.objects.kubevirt.eviction_strategy
-    origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMs that have none"
+    # virt-api writes KubeVirt's into each VMI that is created without one (setDefaultEvictionStrategy), since 1.1.
+    origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMIs that have none"
     if strategy == "None":
         return _shut_down(vmi, snapshot, report.STRATEGY_NONE, f"{origin} is None")
     if strategy == "External":
         return _hand_over(vmi, origin)
     if strategy not in ("LiveMigrate", "LiveMigrateIfPossible"):
-        reason = f"{origin} is {quote(strategy)}, which is not known here"
+        reason = f"{origin} is {quote(strategy)}, which kubevirt-webhook does not know"
         return plan_of(vmi, report.BLOCKS, report.UNKNOWN_STRATEGY, reason)
     if vmi.migratable and (marked := stale_evacuation(vmi)):
         reason = (

@@ -102,7 +102,7 @@ quota_not_known: Final = about(common.LOOKUP_FAILED, "%s")
 WILL_STOP: Final = _allowed(
     "vm-will-stop",
     "The eviction stops the VM instead of migrating it, because of its eviction strategy.",
-    "Set evictionStrategy LiveMigrate if the VM should be migrated.",
+    "Set evictionStrategy LiveMigrate if the VM should be migrated. That takes effect when the VM is restarted.",
 )
 will_stop: Final = about_two(WILL_STOP, "this eviction stops VM %s: %s")
 strategy_none: Final = "its eviction strategy is None"
