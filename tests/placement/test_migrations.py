@@ -12,7 +12,8 @@ from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement import migrations
-from webhook.placement.machines import LauncherPod, Migration, Vmi
+from webhook.placement.machines import LauncherPod, Migration, PlacedVmiSpec, Vmi
+from webhook.placement.migrations import EvictionEffect
 from webhook.placement.nodes import Node
 
 
@@ -101,6 +102,25 @@ def test_the_mark_of_an_evacuation(marked: str | None, evacuated: str, stale: st
     marked_vmi = vmi(evacuationNodeName=marked)
     assert migrations.evacuated_node(marked_vmi) == evacuated
     assert migrations.stale_evacuation(marked_vmi) == stale
+
+
+STRATEGIES = [
+    ("LiveMigrate", EvictionEffect.MIGRATES, EvictionEffect.NOT_MIGRATABLE),
+    ("LiveMigrateIfPossible", EvictionEffect.MIGRATES, EvictionEffect.STOPS_UNMIGRATABLE),
+    ("None", EvictionEffect.STOPS, EvictionEffect.STOPS),
+    ("External", EvictionEffect.HANDED_OVER, EvictionEffect.HANDED_OVER),
+    ("LiveMigrateTomorrow", EvictionEffect.UNKNOWN, EvictionEffect.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("strategy", "migratable", "other"), STRATEGIES)
+def test_what_comes_of_an_eviction(strategy: str, migratable: EvictionEffect, other: EvictionEffect) -> None:
+    """virt-api decides by the VMI's own strategy, and without one by KubeVirt's."""
+    for status, effect in ((MIGRATABLE, migratable), ({}, other)):
+        unset = vmi(**status)
+        own = msgspec.structs.replace(unset, spec=PlacedVmiSpec(eviction_strategy=strategy))
+        assert migrations.eviction_effect(unset, strategy) is effect
+        assert {migrations.eviction_effect(own, default) for default, _, _ in STRATEGIES} == {effect}
 
 
 def test_how_an_evacuation_is_ended_depends_on_the_release() -> None:

@@ -41,10 +41,13 @@ from webhook.placement.eligibility import Eligibility, Failure, Group, source_no
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.migrations import (
     CANCEL_EVACUATION,
+    EvictionEffect,
     can_cancel_evacuations,
     cancel_evacuation,
     evacuated_node,
+    eviction_effect,
     in_flight,
+    own_strategy,
     stale_evacuation,
     target_pod_of,
 )
@@ -1063,32 +1066,32 @@ def evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
 
 
 def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
-    own = vmi.spec.eviction_strategy if vmi.spec else None
-    strategy = own or snapshot.objects.kubevirt.eviction_strategy
-    # virt-api writes KubeVirt's into each VMI that is created without one (setDefaultEvictionStrategy), since 1.1.
+    own, default = own_strategy(vmi), snapshot.objects.kubevirt.eviction_strategy
+    strategy, effect = own or default, eviction_effect(vmi, default)
     origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMIs that have none"
-    if strategy == "None":
+    if effect is EvictionEffect.STOPS:
         return _shut_down(vmi, snapshot, report.STRATEGY_NONE, f"{origin} is None")
-    if strategy == "External":
+    if effect is EvictionEffect.HANDED_OVER:
         return _hand_over(vmi, origin)
-    if strategy not in ("LiveMigrate", "LiveMigrateIfPossible"):
+    if effect is EvictionEffect.UNKNOWN:
         reason = f"{origin} is {quote(strategy)}, which kubevirt-webhook does not know"
         return plan_of(vmi, report.BLOCKS, report.UNKNOWN_STRATEGY, reason)
-    if vmi.migratable and (marked := stale_evacuation(vmi)):
+    if effect is EvictionEffect.MIGRATES:
+        marked = stale_evacuation(vmi)
+        if not marked:
+            return migrate(vmi, snapshot)
         reason = (
             f"status.evacuationNodeName is {quote(marked)} while it runs on {vmi.node_name}: virt-api denies its"
             f' eviction ("Evacuation in progress"), and KubeVirt creates no migration;'
             f" {cancel_evacuation(vmi, snapshot.objects.kubevirt.release)}"
         )
         return plan_of(vmi, report.BLOCKS, report.STALE_EVACUATION, reason)
-    if vmi.migratable:
-        return migrate(vmi, snapshot)
     condition, why = vmi.condition(_MIGRATABLE), " (KubeVirt has not written whether it can)"
     if condition:
         parts = ": ".join(filter(None, (condition.reason, condition.message)))
         why = f" ({parts})" if parts else ""
     reason = f"it cannot be live-migrated{why}, and {origin} is {strategy}"
-    if strategy == "LiveMigrateIfPossible":
+    if effect is EvictionEffect.STOPS_UNMIGRATABLE:
         return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
     # Of its volumes, or to another cluster, which virt-api and the workload updater allow all the same.
     unfinished = snapshot.unfinished.get(namespaced_name(vmi), ())

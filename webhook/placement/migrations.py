@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import Final, TypeVar
 
 from webhook.k8s.types.scheduling import Taint
@@ -17,6 +18,44 @@ CANCEL_EVACUATION: Final = (
     """echo '{{"evacuationNodeName":"{node}"}}' | kubectl replace -f - --raw"""
     " /apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances/{name}/evacuate/cancel"
 )
+
+
+class EvictionEffect(Enum):
+    """What comes of an eviction of the pod that a VM runs in, by its strategy (virt-api, pod-eviction-admitter.go)."""
+
+    MIGRATES = "KubeVirt migrates the VM"
+    NOT_MIGRATABLE = "virt-api denies it: the strategy is LiveMigrate, and the VM cannot be migrated"
+    STOPS_UNMIGRATABLE = "the VM shuts down: the strategy is LiveMigrateIfPossible, and the VM cannot be migrated"
+    STOPS = "the VM shuts down: the strategy is None"
+    HANDED_OVER = "another controller moves or ends the VM: the strategy is External"
+    UNKNOWN = "not known: the strategy is that of a newer KubeVirt"
+
+
+def own_strategy(vmi: Vmi) -> str:
+    """``spec.evictionStrategy`` of a VMI; empty: KubeVirt's counts.
+
+    virt-api writes KubeVirt's into each VMI that is created without one (setDefaultEvictionStrategy), since 1.1.
+    """
+    return (vmi.spec.eviction_strategy if vmi.spec else None) or ""
+
+
+def eviction_effect(vmi: Vmi, default: str) -> EvictionEffect:
+    """What comes of an eviction of the pod that a VM runs in.
+
+    Args:
+        vmi: the VM.
+        default: KubeVirt's evictionStrategy, for a VMI that has none.
+    """
+    match own_strategy(vmi) or default:
+        case "LiveMigrate":
+            return EvictionEffect.MIGRATES if vmi.migratable else EvictionEffect.NOT_MIGRATABLE
+        case "LiveMigrateIfPossible":
+            return EvictionEffect.MIGRATES if vmi.migratable else EvictionEffect.STOPS_UNMIGRATABLE
+        case "None":
+            return EvictionEffect.STOPS
+        case "External":
+            return EvictionEffect.HANDED_OVER
+    return EvictionEffect.UNKNOWN
 
 
 def in_flight(vmi: Vmi, migrations: Iterable[Migration]) -> Migration | None:
@@ -105,11 +144,7 @@ def evacuating_taint(node: Node, configuration: ClusterConfig) -> Taint | None:
 def is_moved_by_evacuation(vmi: Vmi, configuration: ClusterConfig) -> bool:
     """Whether KubeVirt creates migrations of a VM that it is to evacuate (``filterRunningNonMigratingVMIs``)."""
     ends = vmi.has_ended or vmi.meta.deletion_timestamp is not None
-    return not ends and _strategy(vmi, configuration) in _MIGRATING and vmi.migratable
-
-
-def _strategy(vmi: Vmi, configuration: ClusterConfig) -> str:
-    return (vmi.spec.eviction_strategy if vmi.spec else None) or configuration.eviction_strategy
+    return not ends and eviction_effect(vmi, configuration.eviction_strategy) is EvictionEffect.MIGRATES
 
 
 def end_of_taint(taint: Taint) -> str:
@@ -135,7 +170,7 @@ def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | Non
     taint = evacuating_taint(node, configuration) if node else None
     if not marked and not taint:
         return ""
-    strategy = _strategy(vmi, configuration)
+    effect = eviction_effect(vmi, configuration.eviction_strategy)
     ends = end_of_taint(taint) if taint else ""
     if not marked:
         if not is_moved_by_evacuation(vmi, configuration):
@@ -144,10 +179,12 @@ def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | Non
             f"KubeVirt evacuates all VMs of {vmi.node_name} for its taint {taint} (nodeDrainTaintKey), without any"
             f" eviction: it creates migrations of this one until one succeeds; to end that, {ends}"
         )
-    if strategy == "External":
+    if effect is EvictionEffect.HANDED_OVER:
         return f"It is marked for the evacuation of {marked}: another controller has to move or end it; {cancel}"
-    if strategy not in _MIGRATING or not vmi.migratable:
-        why = f"its evictionStrategy is {strategy}" if strategy not in _MIGRATING else "it is not live-migratable"
+    if effect is not EvictionEffect.MIGRATES:
+        unable = effect in (EvictionEffect.NOT_MIGRATABLE, EvictionEffect.STOPS_UNMIGRATABLE)
+        strategy = own_strategy(vmi) or configuration.eviction_strategy
+        why = "it is not live-migratable" if unable else f"its evictionStrategy is {strategy}"
         return f"It is marked for the evacuation of {marked}, which waits, because {why}; {cancel}"
     text = (
         f"KubeVirt still evacuates it from {marked}: it creates migrations until one succeeds, after an uncordon, too"
@@ -204,6 +241,3 @@ def describe_hotplug(vmi: Vmi, configuration: ClusterConfig) -> str:
         f"{what}, which KubeVirt does not create: its workloadUpdateMethods does not have LiveMigrate{unable}; the"
         " change waits until someone else migrates or restarts the VM"
     )
-
-
-_MIGRATING: Final = ("LiveMigrate", "LiveMigrateIfPossible")

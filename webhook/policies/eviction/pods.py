@@ -39,6 +39,7 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
+from webhook.placement.migrations import EvictionEffect, eviction_effect, own_strategy
 from webhook.placement.quota import QUOTAS
 from webhook.placement.requirements import Origin, Staying
 from webhook.policies.common import migration_targets
@@ -51,7 +52,6 @@ from webhook.policies.eviction.settings import WEEK, Blackout, EvictionSettings
 REQUESTED_BY: Final = "requested-by"
 _WHY: Final = "reason"
 
-_MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
 # 1970 began on a Thursday.
 _EPOCH: Final = 3 * 24 * 60
 # Migrations follow each other where no more than so many of the longest cool-downs lie between their ends: one that
@@ -125,23 +125,24 @@ def _transfer(pod: LauncherPod, now: float, settings: EvictionSettings) -> Reaso
 
 async def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
     """The answer where the eviction leads to no migration by KubeVirt, or to one that is under way."""
-    strategy = vmi.spec.eviction_strategy if vmi.spec else None
-    if strategy is None:
+    strategy = own_strategy(vmi)
+    if not strategy:
         configuration = await read_configuration(facts)
         if configuration is None:
             return skip(reasons.no_configuration)
         strategy = configuration.eviction_strategy
     place = f"{namespace}/{vmi.meta.name}"
-    if strategy == "External":
-        return skip(reasons.external_strategy(place))
-    if strategy == "None":
-        return skip(reasons.will_stop(place, reasons.strategy_none), warn=True)
-    if strategy not in ("LiveMigrate", _MIGRATE_IF_POSSIBLE):
-        return skip(reasons.unknown_strategy(place, strategy))
-    if not vmi.migratable:
-        if strategy == _MIGRATE_IF_POSSIBLE:
+    match eviction_effect(vmi, strategy):
+        case EvictionEffect.HANDED_OVER:
+            return skip(reasons.external_strategy(place))
+        case EvictionEffect.STOPS:
+            return skip(reasons.will_stop(place, reasons.strategy_none), warn=True)
+        case EvictionEffect.STOPS_UNMIGRATABLE:
             return skip(reasons.will_stop(place, reasons.strategy_if_possible), warn=True)
-        return skip(reasons.not_migratable(place))
+        case EvictionEffect.NOT_MIGRATABLE:
+            return skip(reasons.not_migratable(place))
+        case EvictionEffect.UNKNOWN:
+            return skip(reasons.unknown_strategy(place, strategy))
     if vmi.status and vmi.status.evacuation_node_name:
         return skip(reasons.already_evacuating(place))
     return None
