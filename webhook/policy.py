@@ -30,7 +30,7 @@ S = TypeVar("S", bound=PolicySettings)
 
 _HandlerOf: TypeAlias = Callable[[V, Request[V], Facts, S], Coroutine[Any, Any, T]]
 # A handler says what mode enforce would do; it has no clock, no network and no memory, and awaits nothing but facts.
-# Its settings are its policy's section of the snapshot, as the namespace's annotations change it.
+# Its settings are its policy's section of those in force, as the namespace's annotations change it.
 Handler: TypeAlias = _HandlerOf[V, S, Decision]
 
 

@@ -24,7 +24,7 @@ from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.forecast import clusters
 from tests.golden_files import Golden
 from tests.policies.migration.world import OWNED, UID, node, vmi
-from webhook.cli.explain import _snapshot, duration
+from webhook.cli.explain import _reading, duration
 from webhook.cli.options import Source
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey, ObjectKey, Unreadable, VmiKey
@@ -379,7 +379,7 @@ def test_a_drain_of_a_running_cluster(tmp_path: Path) -> None:
 
 def test_what_a_plan_cannot_read_is_no_fault_of_the_files() -> None:
     """No such fact exists: it would be a bug, and is no reason to correct a file."""
-    with pytest.raises(Unreadable, match="a bug"), _snapshot(Source(DRAIN, None)):
+    with pytest.raises(Unreadable, match="a bug"), _reading(Source(DRAIN, None)):
         raise Unreadable("a bug")
 
 

@@ -19,7 +19,7 @@ from webhook.facts import Facts, from_memory
 from webhook.forecast import drain, movers, update
 from webhook.forecast.moves import Moves
 from webhook.forecast.report import limits_of
-from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot
+from webhook.forecast.snapshot import ClusterObjects, PlannedCluster
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement import demand
@@ -122,19 +122,19 @@ def fleets(draw: st.DrawFn) -> ClusterObjects:
 
 @given(world=fleets())
 def test_targets_and_reviews_are_those_of_each_vm_by_itself(world: ClusterObjects) -> None:
-    snapshot = ClusterSnapshot(world)
-    planner = drain.Planner(snapshot, limits_of(world.kubevirt, ()))
-    for vmi in snapshot.vmis.values():
+    cluster = PlannedCluster(world)
+    planner = drain.Planner(cluster, limits_of(world.kubevirt, ()))
+    for vmi in cluster.vmis.values():
         shared, taken = planner._classes.target_of(vmi)
-        assert shared == from_memory(migration_targets.of(vmi, "shop", Facts(peek=snapshot.peek)))
+        assert shared == from_memory(migration_targets.of(vmi, "shop", Facts(peek=cluster.peek)))
         requirements = {each for each in shared.requirements if isinstance(each, Allocatable)}
         assert taken.items() == {(each.resource, each.amount) for each in requirements}
     for cordoned in "n0", "n1":
-        index = snapshot.index
+        index = cluster.index
         node = index.get(cordoned)
         assert node is not None
         index.put(msgspec.structs.replace(node, unschedulable=True))
-        vmis = snapshot.vmis.values()
+        vmis = cluster.vmis.values()
         found = (movers.mover_of(vmi, planner._classes, planner._present(vmi)) for vmi in vmis)
         for mover, eligibility in planner._review(found):
             expected = index.review(mover.requirements)

@@ -288,14 +288,14 @@ def drain(
         raise InputError("it has no meaning without --rolling", "--parallel", fix)
     required = parse_selector(selector, "--node-selector")
     rate = _bytes(bandwidth) if bandwidth is not None else None
-    with _snapshot(source) as snapshot:
+    with _reading(source) as objects:
         if required:
-            metas = [node.meta for node in snapshot.nodes if required.items() <= (node.meta.labels or {}).items()]
+            metas = [node.meta for node in objects.nodes if required.items() <= (node.meta.labels or {}).items()]
             nodes = tuple(sorted(filter(None, (meta.name for meta in metas))))
             if not nodes:
                 fix = "kubectl get nodes --show-labels lists them"
                 raise InputError("no node has these labels", "--node-selector", fix)
-        drain_plan = plan(snapshot, nodes, rolling=rolling, parallel=parallel or 1, bandwidth=rate)
+        drain_plan = plan(objects, nodes, rolling=rolling, parallel=parallel or 1, bandwidth=rate)
         print_report(drain_plan, output, _drain_lines)
     if drain_plan.blocks or (external_blocks and drain_plan.handed_over):
         raise SystemExit(1)
@@ -327,15 +327,15 @@ def update(
     """
     releases = Releases(parse_release(from_version, "--from-version"), parse_release(to_version, "--to-version"))
     rate = _bytes(bandwidth) if bandwidth is not None else None
-    with _snapshot(source, releases) as snapshot:
-        update_plan = updates.plan(snapshot, outdated_only=outdated, bandwidth=rate)
+    with _reading(source, releases) as objects:
+        update_plan = updates.plan(objects, outdated_only=outdated, bandwidth=rate)
         print_report(update_plan, output, _update_lines)
     if update_plan.stays:
         raise SystemExit(1)
 
 
 @contextmanager
-def _snapshot(source: Source, releases: Releases | None = None) -> Iterator[ClusterObjects]:
+def _reading(source: Source, releases: Releases | None = None) -> Iterator[ClusterObjects]:
     """The cluster's objects; exit status 3 where it cannot be read.
 
     The collector is off meanwhile: the objects stay, and it would visit all of them each time they have grown.
@@ -346,13 +346,13 @@ def _snapshot(source: Source, releases: Releases | None = None) -> Iterator[Clus
     gc.disable()
     try:
         try:
-            snapshot = from_files(directory, releases) if directory else asyncio.run(from_cluster(kubeconfig, releases))
+            objects = from_files(directory, releases) if directory else asyncio.run(from_cluster(kubeconfig, releases))
         except Unreadable as error:
             if directory:
                 raise InputError(error.why, fix="correct the file") from None
             write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
             raise SystemExit(UNREADABLE) from None
-        yield snapshot
+        yield objects
     finally:
         if was_enabled:
             gc.enable()

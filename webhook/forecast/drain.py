@@ -29,7 +29,7 @@ from webhook.forecast.report import (
     Step,
     VmPlan,
 )
-from webhook.forecast.snapshot import Arrival, ClusterObjects, ClusterSnapshot, group, namespaced_name
+from webhook.forecast.snapshot import Arrival, ClusterObjects, PlannedCluster, group, namespaced_name
 from webhook.k8s.quantity import nanos
 from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.core import NodeWithoutImages
@@ -199,28 +199,28 @@ def plan(
 
 def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidth: int | None) -> DrainPlan:
     """``parallel`` is 0 for nodes that are all drained at the same time."""
-    snapshot = ClusterSnapshot(objects)
-    named = list(nodes) or (sorted(snapshot.views) if parallel else [])
+    cluster = PlannedCluster(objects)
+    named = list(nodes) or (sorted(cluster.views) if parallel else [])
     for name, times in Counter(named).items():
-        if name not in snapshot.views:
+        if name not in cluster.views:
             raise InputError(f"node {quote(name)} does not exist", fix="kubectl get nodes lists them")
         if times > 1:
             raise InputError(f"node {quote(name)} is named twice", fix="name it once")
     limits = report.limits_of(objects.kubevirt, objects.migrations, bandwidth)
-    planner = Planner(snapshot, limits)
+    planner = Planner(cluster, limits)
     order = sorted(named, key=planner.occupied().__getitem__) if parallel else named
     groups = _in_groups(named, parallel)
     drain_plan = planner.plan(groups, parallel)
     if not parallel and len(named) < 2:
         return drain_plan
     if drain_plan.blocks and order != named:
-        other = Planner(ClusterSnapshot(objects), limits).plan(_in_groups(order, parallel), parallel)
+        other = Planner(PlannedCluster(objects), limits).plan(_in_groups(order, parallel), parallel)
         if (other.blocks, other.moves) < (drain_plan.blocks, drain_plan.moves):
             drain_plan = replace(drain_plan, order=tuple(order))
     like = next((each for each in planner.blocked if each.code in report.PENDING), None)
     if like is None:
         return drain_plan
-    other = Planner(ClusterSnapshot(_with_spare(objects, like.vmi.node_name)), limits).plan(groups, parallel)
+    other = Planner(PlannedCluster(_with_spare(objects, like.vmi.node_name)), limits).plan(groups, parallel)
     if other.blocks >= drain_plan.blocks:
         return drain_plan
     spare = report.SpareNode(like.vmi.node_name, other.moves, other.blocks, other.seconds)
@@ -250,10 +250,10 @@ def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
 
 
 class Planner:
-    """Moves VMs from the nodes of a snapshot to others, step by step.
+    """Moves VMs from the nodes of a cluster to others, step by step.
 
     Args:
-        snapshot: the cluster, which is changed as drains or an update would change it.
+        cluster: it is changed as drains or an update would change it.
         limits: how many migrations run concurrently.
         rounds: how often VMs that find no node try again after the others; 0: all move at the same time, and where
             that fails, a tight packing is tried.
@@ -262,16 +262,16 @@ class Planner:
         blocked: the VMs that block, with what could be done about each.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot, limits: Limits, *, rounds: int = 0) -> None:
-        self._snapshot: Final = snapshot
-        self._classes: Final = movers.EquivalenceClasses(snapshot)
+    def __init__(self, cluster: PlannedCluster, limits: Limits, *, rounds: int = 0) -> None:
+        self._cluster: Final = cluster
+        self._classes: Final = movers.EquivalenceClasses(cluster)
         self._limits: Final = limits
         self._rounds: Final = rounds
         self.blocked: Final[list[Blocked]] = []
         self._on: Final[dict[str, dict[NamespacedName, LauncherPod]]] = {}
         self._vms: Final[dict[str, dict[NamespacedName, Vmi]]] = {}
-        index = snapshot.index
-        self._names: Final = {index.position(name): name for name in snapshot.views}
+        index = cluster.index
+        self._names: Final = {index.position(name): name for name in cluster.views}
         # How many VMs of each namespace have migrated: the pods that they left count in quotas until they are deleted.
         self._moved: Final[Counter[str]] = Counter()
         # How many VMs of each namespace stay because others move: it is not known which do.
@@ -286,26 +286,24 @@ class Planner:
         self._disrupted: Final[dict[tuple[str, str, int], int]] = {}
         # What is counted on the nodes of the VMs that the plan has moved.
         self._settled: Final[dict[NamespacedName, SimulatedPod]] = {}
-        self._simulation: Final = Simulation(index, snapshot.views, snapshot.objects.kubernetes)
+        self._simulation: Final = Simulation(index, cluster.views, cluster.objects.kubernetes)
         self._moves: Final = Moves(self._simulation, index)
         # The VMs by their launcher pods, and the pods beside those that attach hotplugged volumes.
-        own = {vmi.meta.uid: key for key, vmi in snapshot.vmis.items()}
+        own = {vmi.meta.uid: key for key, vmi in cluster.vmis.items()}
         self._carried: Final = {
-            namespaced_name(pod): own[uid] for uid, pods in snapshot.launchers.items() for pod in pods
+            namespaced_name(pod): own[uid] for uid, pods in cluster.launchers.items() for pod in pods
         }
-        self._attached: Final = frozenset(
-            namespaced_name(pod) for pods in snapshot.attachments.values() for pod in pods
-        )
-        running = [pod for pod in snapshot.objects.pods if pod.node_name and not pod.is_over]
+        self._attached: Final = frozenset(namespaced_name(pod) for pods in cluster.attachments.values() for pod in pods)
+        running = [pod for pod in cluster.objects.pods if pod.node_name and not pod.is_over]
         for pod in running:
             self._on.setdefault(pod.node_name, {})[namespaced_name(pod)] = pod
         # The migrations whose target pods stay where they are: they never end, or end with the eviction of the pod.
         self._staying: Final[list[tuple[Vmi, Migration, LauncherPod]]] = []
         left_behind: list[LauncherPod] = []
-        for key, vmi in [*snapshot.vmis.items()]:
+        for key, vmi in [*cluster.vmis.items()]:
             if vmi.node_name and not vmi.has_ended:
                 left_behind += self._land(vmi)
-                landed = snapshot.vmis[key]
+                landed = cluster.vmis[key]
                 self._vms.setdefault(landed.node_name, {})[key] = landed
         # The simulation knows all rules first, and then all pods.
         simulated = [self._classes.running(pod) for pod in running]
@@ -318,7 +316,7 @@ class Planner:
         for gone in left_behind:
             self._remove(gone)
         self._lowest_priority: Final = lowest_priority(self._on)
-        self._preemption: Final = Preemption(self._simulation, self._occupants, snapshot.budgets_of)
+        self._preemption: Final = Preemption(self._simulation, self._occupants, cluster.budgets_of)
 
     def _land(self, vmi: Vmi) -> list[LauncherPod]:
         """Have a VM be where a migration in flight moves it, and what that leaves on the source node.
@@ -326,32 +324,32 @@ class Planner:
         It stays where it is if the target pod has no node yet, if the migration never ends, or if an eviction shuts
         the VM down.
         """
-        snapshot, key = self._snapshot, namespaced_name(vmi)
-        migration = in_flight(vmi, snapshot.unfinished.get(key, ()))
-        target = target_pod_of(migration, snapshot.launchers.get(vmi.meta.uid or "", ())) if migration else None
+        cluster, key = self._cluster, namespaced_name(vmi)
+        migration = in_flight(vmi, cluster.unfinished.get(key, ()))
+        target = target_pod_of(migration, cluster.launchers.get(vmi.meta.uid or "", ())) if migration else None
         if migration is None or target is None or target.node_name in ("", vmi.node_name):
             return []
-        is_lost = target.node_name not in snapshot.views or _handler_problem(vmi, snapshot)
-        if is_lost or evict(vmi, snapshot).outcome == report.SHUTS_DOWN:
+        is_lost = target.node_name not in cluster.views or _handler_problem(vmi, cluster)
+        if is_lost or evict(vmi, cluster).outcome == report.SHUTS_DOWN:
             self._staying.append((vmi, migration, target))
             return []
-        source = snapshot.pod_of(vmi)
-        snapshot.vmis[key] = movers.moved(vmi, target.node_name)
-        snapshot.arrivals[key] = Arrival(migration.meta.name or "", vmi.node_name, target.node_name)
-        snapshot.launchers[vmi.meta.uid or ""] = [target]
-        snapshot.unfinished[key] = []
-        return [source, *snapshot.attachments.get(namespaced_name(source), ())] if source else []
+        source = cluster.pod_of(vmi)
+        cluster.vmis[key] = movers.moved(vmi, target.node_name)
+        cluster.arrivals[key] = Arrival(migration.meta.name or "", vmi.node_name, target.node_name)
+        cluster.launchers[vmi.meta.uid or ""] = [target]
+        cluster.unfinished[key] = []
+        return [source, *cluster.attachments.get(namespaced_name(source), ())] if source else []
 
     def _remove(self, pod: LauncherPod) -> None:
         """Have a pod be gone that is where it was at the beginning."""
-        position = self._snapshot.index.position(pod.node_name)
+        position = self._cluster.index.position(pod.node_name)
         if self._on.get(pod.node_name, {}).pop(namespaced_name(pod), None) and position is not None:
             self._simulation.unbind(self._classes.running(pod), position)
 
     def occupied(self) -> Counter[str]:
         """How much memory the launcher pods on each node request, in bytes."""
-        occupied = Counter(dict.fromkeys(self._snapshot.views, 0))
-        for pods in self._snapshot.launchers.values():
+        occupied = Counter(dict.fromkeys(self._cluster.views, 0))
+        for pods in self._cluster.launchers.values():
             for pod in pods:
                 occupied[pod.node_name] += self._classes.load_of(pod).requests.get(MEMORY, 0)
         return occupied
@@ -361,7 +359,7 @@ class Planner:
         if left_out := self._simulation.rules.left_out:
             yield f"{pluralize(left_out, 'rule')} between pods beyond the first {MOST_RULES} about the same pods"
         if self._simulation.has_sampled:
-            count = pluralize(nodes_to_score(len(self._snapshot.views)), "node")
+            count = pluralize(nodes_to_score(len(self._cluster.views)), "node")
             yield (
                 f"VMs have more than {MOST_SIZES} sizes: for those of any further size, scores are compared only among"
                 f" {count}, as many as kube-scheduler scores"
@@ -370,8 +368,8 @@ class Planner:
 
     def plan(self, groups: Sequence[Sequence[str]], parallel: int) -> DrainPlan:
         """The plan of draining groups of nodes, one after the other; ``parallel`` is 0 for one group."""
-        objects, about = self._snapshot.objects, [*self._present_notes(groups)]
-        in_flight_now = bool(self._snapshot.arrivals)
+        objects, about = self._cluster.objects, [*self._present_notes(groups)]
+        in_flight_now = bool(self._cluster.arrivals)
         steps = tuple([self.step(nodes) for nodes in groups])
         vms = [vm for step in steps for vm in step.vms]
         outcomes = Counter(vm.outcome for vm in vms)
@@ -407,19 +405,19 @@ class Planner:
 
     def step(self, nodes: Sequence[str]) -> Step:
         """Drain nodes at the same time; those that were not cordoned before take VMs again afterwards."""
-        index = self._snapshot.index
+        index = self._cluster.index
         before = [node for name in nodes if (node := index.get(name))]
         for node in before:
             index.put(replace(node, unschedulable=True))
         leaving = [vmi for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
         departing = [*self._departing(nodes)]
         held_up = [*self._held_up(nodes)]
-        vms, jobs = self.carry_out([(vmi, evict(vmi, self._snapshot)) for vmi in leaving], nodes)
+        vms, jobs = self.carry_out([(vmi, evict(vmi, self._cluster)) for vmi in leaving], nodes)
         both = zip(leaving, vms, strict=True)
-        ending = [self._snapshot.pod_of(vmi) for vmi, vm in both if vm.outcome == report.SHUTS_DOWN]
+        ending = [self._cluster.pod_of(vmi) for vmi, vm in both if vm.outcome == report.SHUTS_DOWN]
         vms = sorted([*vms, *departing, *held_up], key=lambda vm: (nodes.index(vm.node), vm.namespace, vm.name))
         # All of them have ended when the next nodes are drained.
-        self._snapshot.arrivals.clear()
+        self._cluster.arrivals.clear()
         for node in before:
             index.put(node)
         others, blocked, transfers = self._others(nodes)
@@ -431,20 +429,20 @@ class Planner:
         """What goes on in the cluster before the first drain, sentences."""
         first, every = frozenset(groups[0] if groups else ()), {name for nodes in groups for name in nodes}
         for vmi, migration, target in self._staying:
-            if target.node_name in first and not _handler_problem(vmi, self._snapshot):
+            if target.node_name in first and not _handler_problem(vmi, self._cluster):
                 ended = f"migration {migration.meta.name or ''} of {'/'.join(namespaced_name(vmi))}"
                 yield (
                     f"The eviction of the target pod on {target.node_name} ends {ended}, and the VM stays on"
                     f" {vmi.node_name}."
                 )
-        others = [(key, node) for key, vmi in sorted(self._snapshot.vmis.items()) if (node := evacuated_node(vmi))]
+        others = [(key, node) for key, vmi in sorted(self._cluster.vmis.items()) if (node := evacuated_node(vmi))]
         if elsewhere := [f"{'/'.join(key)} from {node}" for key, node in others if node not in every]:
             yield (
                 f"KubeVirt still evacuates VMs from nodes that are not drained here, which may take room meanwhile:"
                 f" {abbreviate(elsewhere)}."
             )
         for name in sorted(every):
-            if silent := _kubelet_problem(self._snapshot.views[name]):
+            if silent := _kubelet_problem(self._cluster.views[name]):
                 yield (
                     f"The kubelet of {name} is not ready ({silent}): pods that are evicted there may stay Terminating,"
                     " and kubectl drain waits for them without end."
@@ -452,10 +450,10 @@ class Planner:
 
     def _departing(self, nodes: Sequence[str]) -> Iterator[VmPlan]:
         """The VMs that leave nodes by migrations in flight, which need no other one."""
-        for key, arrival in self._snapshot.arrivals.items():
+        for key, arrival in self._cluster.arrivals.items():
             if arrival.source not in nodes:
                 continue
-            vmi = self._snapshot.vmis[key]
+            vmi = self._cluster.vmis[key]
             mover = movers.mover_of(vmi, self._classes, self._present(vmi))
             plan = plan_of(
                 vmi, report.MOVES, report.ALREADY_MIGRATING, f"migration {arrival.migration} moves it there already"
@@ -465,7 +463,7 @@ class Planner:
     def _held_up(self, nodes: Sequence[str]) -> Iterator[VmPlan]:
         """The VMs whose target pods keep nodes from being drained, because their migrations never end."""
         for vmi, migration, target in self._staying:
-            if target.node_name in nodes and (problem := _handler_problem(vmi, self._snapshot)):
+            if target.node_name in nodes and (problem := _handler_problem(vmi, self._cluster)):
                 reason = (
                     f"virt-api denies the eviction of its target pod ({_TARGET_POD}) until migration"
                     f" {migration.meta.name or ''} has ended; {problem}"
@@ -494,12 +492,12 @@ class Planner:
             elif decision.outcome == report.BLOCKS:
                 self.blocked.append(Blocked(decision.code, vmi))
             elif decision.outcome == report.SHUTS_DOWN and not self._rounds:
-                if key[0] in self._snapshot.quotas:
+                if key[0] in self._cluster.quotas:
                     mover = movers.mover_of(vmi, self._classes, self._present(vmi))
                     leaving.setdefault(key[0], []).append(mover.usage.negated)
                 self._leave(vmi, vmi.node_name, moves=False)
         freed = {namespace: add_usages(usages) for namespace, usages in leaving.items()}
-        others = self._evicted_others(nodes) if self._snapshot.quotas and migrating else ()
+        others = self._evicted_others(nodes) if self._cluster.quotas and migrating else ()
         freeing = ((key[0], usage_of(pod, self._classes.load_of(pod).requests, ()).negated) for key, pod in others)
         evicted = {namespace: add_usages(gone) for namespace, gone in group(freeing).items()}
         leaving_vms = []
@@ -519,7 +517,7 @@ class Planner:
                 each.code in report.PENDING,
                 each.namespace,
                 review.at_once if (review := self._reviews.get((each.namespace, each.name))) else None,
-                *self._time_of(self._snapshot.vmis[each.namespace, each.name], each.code),
+                *self._time_of(self._cluster.vmis[each.namespace, each.name], each.code),
             )
             for each in plans.values()
             if each.outcome == report.MOVES or each.code in (*report.PENDING, *report.ENDLESS)
@@ -528,7 +526,7 @@ class Planner:
 
     def _time_of(self, vmi: Vmi, code: str) -> tuple[int | None, MigrationRules]:
         """The bytes by which KubeVirt counts the time of a VM's migration, and the rules of it; None: not known."""
-        rules = _rules_of(vmi, self._snapshot)
+        rules = _rules_of(vmi, self._cluster)
         self._rules[namespaced_name(vmi)] = rules
         guest = vmi.domain.memory.guest if vmi.domain.memory else None
         own = (vmi.domain.resources.requests if vmi.domain.resources else None) or {}
@@ -571,7 +569,7 @@ class Planner:
         down have freed; what other ``evicted`` pods free, their controllers may take again.
         """
         namespace = mover.key[0]
-        quotas = self._snapshot.quotas.get(namespace)
+        quotas = self._cluster.quotas.get(namespace)
         if not quotas:
             return ""
         review = review_quotas(quotas, mover.usage, left_behind=self._moved[namespace], beside=freed)
@@ -604,11 +602,11 @@ class Planner:
         strays = {mover.key: self._strays(mover) & ~alone[mover.key].feasible for mover in vms if mover.scheduled}
         placed, packed = self._move_all(review)
         turns = {key: turn for turn, key in enumerate(placed, 1)}
-        departures = {at: Departure.of(self._snapshot.views[self._names[at]]) for at in {*placed.values()}}
+        departures = {at: Departure.of(self._cluster.views[self._names[at]]) for at in {*placed.values()}}
         move_plans = {}
         for mover, eligibility in review:
             key, nodes = mover.key, alone[mover.key].feasible
-            source = self._snapshot.index.get(plans[key].node)
+            source = self._cluster.index.get(plans[key].node)
             plan = replace(
                 plans[key],
                 notes=(*plans[key].notes, *(source_notes(mover.requirements, source) if source else ())),
@@ -627,7 +625,7 @@ class Planner:
             node = self._names[placed[key]]
             notes = plan.notes
             if departure := departures[placed[key]]:
-                notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
+                notes = (*notes, f"{node} {departure.clause(self._cluster.objects.now)}")
             code, reason = self._doubt(mover, nodes, strays.get(key, 0), is_packed=key in packed)
             move_plans[key] = replace(plan, to=node, turn=turns[key], notes=notes, code=code, reason=reason)
         astray = {key for key, others in strays.items() if others}
@@ -650,7 +648,7 @@ class Planner:
             plan = move_plans[mover.key]
             if plan.code not in (report.NO_ROOM, report.PODS_APART):
                 continue
-            priority = self._snapshot.priorities.of_target_pod(mover.vmi, self._snapshot.pod_of(mover.vmi))
+            priority = self._cluster.priorities.of_target_pod(mover.vmi, self._cluster.pod_of(mover.vmi))
             if priority.gap:
                 move_plans[mover.key] = replace(plan, gaps=(*plan.gaps, priority.gap))
             elif priority.value > lowest and not priority.preempts:
@@ -719,7 +717,7 @@ class Planner:
             if priority_of(pod) >= priority or key in attached:
                 continue
             vm = self._vms.get(node, {}).get(self._carried.get(key, ("", "")))
-            own = self._snapshot.pod_of(vm) if vm else None
+            own = self._cluster.pod_of(vm) if vm else None
             present = self._present(vm) if vm and own and namespaced_name(own) == key else None
             yield Occupant(pod, present or self._classes.running(pod))
 
@@ -745,7 +743,7 @@ class Planner:
 
     def _review(self, vms: Iterable[Mover]) -> Iterator[tuple[Mover, Eligibility]]:
         """Which nodes meet what VMs require; of a node, a plan changes nothing but whether it is cordoned."""
-        index, now = self._snapshot.index, dict[Requirement, tuple[Failure, ...]]()
+        index, now = self._cluster.index, dict[Requirement, tuple[Failure, ...]]()
         everything = index.review(())
         for mover in vms:
             failures: list[Failure] = []
@@ -768,7 +766,7 @@ class Planner:
         Target pods without a node count while they are pending, those that wait for their volumes without end, and VMs
         that shut down until they have.
         """
-        if not self._snapshot.quotas:
+        if not self._cluster.quotas:
             return
         waiting: dict[str, list[PodUsage]] = {}
         endless = set()
@@ -783,7 +781,7 @@ class Planner:
         minutes = report.PENDING_SECONDS // 60
         for mover in vms:
             namespace, plan = mover.key[0], move_plans[mover.key]
-            quotas = self._snapshot.quotas.get(namespace)
+            quotas = self._cluster.quotas.get(namespace)
             if plan.outcome != report.MOVES or not quotas:
                 continue
             # What may wait itself is not beside itself.
@@ -808,7 +806,7 @@ class Planner:
         return self._simulation.filter(mover.scheduled.pod, self._eligibility(mover.scheduled)).feasible
 
     def _eligibility(self, mover: Mover) -> Eligibility:
-        return self._snapshot.index.review(mover.requirements)
+        return self._cluster.index.review(mover.requirements)
 
     def _doubt(self, mover: Mover, nodes: int, strays: int, *, is_packed: bool) -> tuple[str, str]:
         """The code of a VM that has a node, and why it may not get there, a clause; empty: it will.
@@ -883,8 +881,8 @@ class Planner:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
         else:
             code, reason = _no_node_left(mover, alone, left, self._simulation)
-        allocatable = allocatable_of(self._snapshot.views[about.node]) if code == report.NO_ROOM else None
-        position = self._snapshot.index.position(about.node) or 0
+        allocatable = allocatable_of(self._cluster.views[about.node]) if code == report.NO_ROOM else None
+        position = self._cluster.index.position(about.node) or 0
         self.blocked.append(Blocked(code, mover.vmi, mover, alone, allocatable, position))
         return replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
@@ -895,18 +893,18 @@ class Planner:
         """
         if settled := self._settled.get(namespaced_name(vmi)):
             return settled
-        pod = self._snapshot.pod_of(vmi)
+        pod = self._cluster.pod_of(vmi)
         if pod is None:
             return None
         present = self._classes.running(pod)
-        for each in self._snapshot.attachments.get(namespaced_name(pod), ()):
+        for each in self._cluster.attachments.get(namespaced_name(pod), ()):
             present = replace(present, load=present.load + self._classes.load_of(each))
         return present
 
     def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
         """Have a VM no longer be on its node. If it moves, its room is free already."""
         del self._vms[node][namespaced_name(vmi)]
-        pod, position = self._snapshot.pod_of(vmi), self._snapshot.index.position(node)
+        pod, position = self._cluster.pod_of(vmi), self._cluster.index.position(node)
         if pod is None or position is None:
             return
         self._on[node].pop(namespaced_name(pod), None)
@@ -916,19 +914,19 @@ class Planner:
 
     def _settle(self, mover: Mover, node: str) -> None:
         """Have a VM run where it has moved to."""
-        vmi, pod = movers.after_migration(mover, node, self._snapshot)
+        vmi, pod = movers.after_migration(mover, node, self._cluster)
         self._settled[mover.key] = mover.pod
         self._vms.setdefault(node, {})[mover.key] = vmi
-        self._snapshot.vmis[mover.key] = vmi
+        self._cluster.vmis[mover.key] = vmi
         if pod is not None and vmi.meta.uid:
-            self._snapshot.launchers[vmi.meta.uid] = [pod]
+            self._cluster.launchers[vmi.meta.uid] = [pod]
             self._on.setdefault(node, {})[namespaced_name(pod)] = pod
 
     def _count_disruptions(self, pods: Iterable[LauncherPod]) -> None:
         """Note the PodDisruptionBudgets that do not allow all evictions of a step at once."""
-        if not self._snapshot.objects.budgets:
+        if not self._cluster.objects.budgets:
             return
-        budgets_by_pod = map(self._snapshot.budgets_of_eviction, pods)
+        budgets_by_pod = map(self._cluster.budgets_of_eviction, pods)
         counts = Counter((*namespaced_name(each[0]), each[0].allowed) for each in budgets_by_pod if len(each) == 1)
         for key, number in counts.items():
             if 0 < key[2] < number:
@@ -939,11 +937,11 @@ class Planner:
         others, blocked, transfers = [], [], []
         for (namespace, name), pod in self._evicted_others(nodes):
             others.append(pod)
-            if reason := _budget_problem(pod, self._snapshot):
+            if reason := _budget_problem(pod, self._cluster):
                 blocked.append(BlockedPod(namespace, name, reason))
             elif transfer := transfer_of(pod):
                 started = pod.started_at
-                since = None if started is None else max(0, int(self._snapshot.objects.now - started))
+                since = None if started is None else max(0, int(self._cluster.objects.now - started))
                 transfers.append(PlannedTransfer(namespace, name, transfer.what, transfer.owner, since, transfer.loss))
         return others, blocked, transfers
 
@@ -951,9 +949,9 @@ class Planner:
         for node in nodes:
             for key, pod in sorted(self._on.get(node, {}).items()):
                 owner = pod.meta.controller_owner()
-                if key in self._snapshot.carriers or (owner and owner.kind in ("DaemonSet", "Node")):
+                if key in self._cluster.carriers or (owner and owner.kind in ("DaemonSet", "Node")):
                     continue
-                if (key[0], pod.launcher) not in self._snapshot.attachments:
+                if (key[0], pod.launcher) not in self._cluster.attachments:
                     yield key, pod
 
 
@@ -1059,18 +1057,18 @@ def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Namespa
             yield f"add an empty node like {node}", held
 
 
-def evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
+def evict(vmi: Vmi, cluster: PlannedCluster) -> VmPlan:
     """What becomes of a running VM when the pod that it runs in is evicted; ``moves`` means: if there is a node."""
-    plan = _evict(vmi, snapshot)
-    return replace(plan, notes=(*plan.notes, *_eviction_notes(vmi, snapshot)))
+    plan = _evict(vmi, cluster)
+    return replace(plan, notes=(*plan.notes, *_eviction_notes(vmi, cluster)))
 
 
-def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
-    own, default = own_strategy(vmi), snapshot.objects.kubevirt.eviction_strategy
+def _evict(vmi: Vmi, cluster: PlannedCluster) -> VmPlan:
+    own, default = own_strategy(vmi), cluster.objects.kubevirt.eviction_strategy
     strategy, effect = own or default, eviction_effect(vmi, default)
     origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMIs that have none"
     if effect is EvictionEffect.STOPS:
-        return _shut_down(vmi, snapshot, report.STRATEGY_NONE, f"{origin} is None")
+        return _shut_down(vmi, cluster, report.STRATEGY_NONE, f"{origin} is None")
     if effect is EvictionEffect.HANDED_OVER:
         return _hand_over(vmi, origin)
     if effect is EvictionEffect.UNKNOWN:
@@ -1079,11 +1077,11 @@ def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     if effect is EvictionEffect.MIGRATES:
         marked = stale_evacuation(vmi)
         if not marked:
-            return migrate(vmi, snapshot)
+            return migrate(vmi, cluster)
         reason = (
             f"status.evacuationNodeName is {quote(marked)} while it runs on {vmi.node_name}: virt-api denies its"
             f' eviction ("Evacuation in progress"), and KubeVirt creates no migration;'
-            f" {cancel_evacuation(vmi, snapshot.objects.kubevirt.release)}"
+            f" {cancel_evacuation(vmi, cluster.objects.kubevirt.release)}"
         )
         return plan_of(vmi, report.BLOCKS, report.STALE_EVACUATION, reason)
     condition, why = vmi.condition(_MIGRATABLE), " (KubeVirt has not written whether it can)"
@@ -1092,9 +1090,9 @@ def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
         why = f" ({parts})" if parts else ""
     reason = f"it cannot be live-migrated{why}, and {origin} is {strategy}"
     if effect is EvictionEffect.STOPS_UNMIGRATABLE:
-        return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
+        return _shut_down(vmi, cluster, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
     # Of its volumes, or to another cluster, which virt-api and the workload updater allow all the same.
-    unfinished = snapshot.unfinished.get(namespaced_name(vmi), ())
+    unfinished = cluster.unfinished.get(namespaced_name(vmi), ())
     notes = tuple([_not_ended(each, "if it succeeds, the VM leaves the node") for each in unfinished])
     return plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason, notes=notes)
 
@@ -1131,9 +1129,9 @@ def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
     return plan_of(vmi, report.HANDED_OVER, report.EXTERNAL_STRATEGY, reason, controller=controller)
 
 
-def _budget_problem(pod: LauncherPod, snapshot: ClusterSnapshot) -> str:
+def _budget_problem(pod: LauncherPod, cluster: PlannedCluster) -> str:
     """Why the PodDisruptionBudgets of its namespace do not allow a pod's eviction now, a clause; empty: they do."""
-    budgets = snapshot.budgets_of_eviction(pod)
+    budgets = cluster.budgets_of_eviction(pod)
     names = abbreviate([each.meta.name or "" for each in budgets])
     if len(budgets) > 1:
         return f"{len(budgets)} PodDisruptionBudgets select its pod ({names}), which the API server does not support"
@@ -1149,42 +1147,42 @@ def _budget_problem(pod: LauncherPod, snapshot: ClusterSnapshot) -> str:
     )
 
 
-def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> VmPlan:
-    pod = snapshot.pod_of(vmi)
-    if pod and (problem := _budget_problem(pod, snapshot)):
+def _shut_down(vmi: Vmi, cluster: PlannedCluster, code: str, reason: str) -> VmPlan:
+    pod = cluster.pod_of(vmi)
+    if pod and (problem := _budget_problem(pod, cluster)):
         return plan_of(vmi, report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
     notes = [
         f"migration {each.meta.name or ''}, which sends it to another namespace or cluster, ends with it"
-        for each in snapshot.unfinished.get(namespaced_name(vmi), ())
+        for each in cluster.unfinished.get(namespaced_name(vmi), ())
         if each.sends
     ]
     return plan_of(vmi, report.SHUTS_DOWN, code, reason, notes=tuple(notes))
 
 
-def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacuated afterwards") -> VmPlan:
+def migrate(vmi: Vmi, cluster: PlannedCluster, afterwards: str = "it is evacuated afterwards") -> VmPlan:
     """What becomes of a VM for which KubeVirt is to create a migration; ``moves`` means: if there is a node.
 
     ``afterwards`` is what happens to it once a migration has ended that runs now, a clause.
     """
-    if obstacle := _obstacle(vmi, snapshot):
+    if obstacle := _obstacle(vmi, cluster):
         return plan_of(vmi, report.BLOCKS, *obstacle)
     notes = []
-    if arrival := snapshot.arrivals.get(namespaced_name(vmi)):
+    if arrival := cluster.arrivals.get(namespaced_name(vmi)):
         notes.append(
             f"migration {arrival.migration}, which is in flight, brings it here from {arrival.source}; {afterwards}"
         )
-    unfinished = snapshot.unfinished.get(namespaced_name(vmi), ())
+    unfinished = cluster.unfinished.get(namespaced_name(vmi), ())
     notes += [_not_ended(each, f"{_ONCE_GONE}, {afterwards}" if each.sends else afterwards) for each in unfinished]
-    if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, snapshot.objects.kubevirt):
+    if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, cluster.objects.kubevirt):
         notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
     return plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
 
 
-def _obstacle(vmi: Vmi, snapshot: ClusterSnapshot) -> tuple[str, str] | None:
+def _obstacle(vmi: Vmi, cluster: PlannedCluster) -> tuple[str, str] | None:
     """Why no migration of a VM begins or ends, whatever nodes there are: the code and a clause; None: one could."""
     if problem := migration_targets.name_problem(vmi.meta.name or ""):
         return report.NAME_TOO_LONG, problem
-    kubevirt, rules = snapshot.objects.kubevirt, _rules_of(vmi, snapshot)
+    kubevirt, rules = cluster.objects.kubevirt, _rules_of(vmi, cluster)
     if problem := migration_targets.state_problem(vmi, kubevirt.release):
         return report.NAME_TOO_LONG, problem
     for limit, field in (
@@ -1198,14 +1196,14 @@ def _obstacle(vmi: Vmi, snapshot: ClusterSnapshot) -> tuple[str, str] | None:
         owner = f"MigrationPolicy {rules.policy}'s" if rules.policy else "KubeVirt's"
         reason = f"{owner} completionTimeoutPerGiB is negative, so KubeVirt aborts every migration"
         return report.NO_MIGRATIONS, reason
-    if reason := _handler_problem(vmi, snapshot):
+    if reason := _handler_problem(vmi, cluster):
         return report.VIRT_HANDLER_GONE, reason
-    if why := migration_targets.cpu_problem(vmi, snapshot.pod_of(vmi), snapshot.index.get(vmi.node_name)):
+    if why := migration_targets.cpu_problem(vmi, cluster.pod_of(vmi), cluster.index.get(vmi.node_name)):
         return report.HOST_CPU_UNKNOWN, why
-    if problem := snapshot.priorities.of_target_pod(vmi, snapshot.pod_of(vmi)).problem:
+    if problem := cluster.priorities.of_target_pod(vmi, cluster.pod_of(vmi)).problem:
         reason = f"the target pod of its migration would be denied: {problem}"
         return report.NO_PRIORITY_CLASS, reason
-    for each in snapshot.unfinished.get(namespaced_name(vmi), ()):
+    for each in cluster.unfinished.get(namespaced_name(vmi), ()):
         # The one that sends a VM ignores the selector, and creates no pod.
         if not each.sends and (problem := _selector_problem(each.added_selector)):
             reason = f"migration {each.meta.name or ''} never ends ({problem}), and KubeVirt begins no other; delete it"
@@ -1219,33 +1217,28 @@ def _not_ended(migration: Migration, afterwards: str) -> str:
     return f"migration {migration.meta.name or ''}{whose} has not ended; {afterwards}"
 
 
-def evacuation_notes(vmi: Vmi, snapshot: ClusterSnapshot) -> Iterator[str]:
+def evacuation_notes(vmi: Vmi, cluster: PlannedCluster) -> Iterator[str]:
     """That KubeVirt has not finished the evacuation of a VM, and how to end it, a clause."""
     if marked := evacuated_node(vmi):
         yield (
             f"KubeVirt evacuates it from {marked} already (status.evacuationNodeName), and virt-api denies its"
-            f' eviction ("Evacuation in progress"); {cancel_evacuation(vmi, snapshot.objects.kubevirt.release)}'
+            f' eviction ("Evacuation in progress"); {cancel_evacuation(vmi, cluster.objects.kubevirt.release)}'
         )
 
 
-def _eviction_notes(vmi: Vmi, snapshot: ClusterSnapshot) -> Iterator[str]:
+def _eviction_notes(vmi: Vmi, cluster: PlannedCluster) -> Iterator[str]:
     """What keeps KubeVirt from acting on an eviction of a VM at once, clauses."""
-    if snapshot.arrivals.get(namespaced_name(vmi)):
+    if cluster.arrivals.get(namespaced_name(vmi)):
         yield f"until then virt-api denies the eviction of its target pod ({_TARGET_POD})"
-    yield from evacuation_notes(vmi, snapshot)
+    yield from evacuation_notes(vmi, cluster)
     state = vmi.status.migration_state if vmi.status else None
-    if (
-        state
-        and state.start_timestamp
-        and not state.end_timestamp
-        and not snapshot.unfinished.get(namespaced_name(vmi))
-    ):
+    if state and state.start_timestamp and not state.end_timestamp and not cluster.unfinished.get(namespaced_name(vmi)):
         yield (
             "KubeVirt takes it for migrating and begins no evacuation, until status.migrationState has an endTimestamp;"
             " no migration of it is unfinished that would write one"
         )
-    others = [pod for pod in snapshot.launchers.get(vmi.meta.uid or "", ()) if pod is not snapshot.pod_of(vmi)]
-    if others and not snapshot.unfinished.get(namespaced_name(vmi)):
+    others = [pod for pod in cluster.launchers.get(vmi.meta.uid or "", ()) if pod is not cluster.pod_of(vmi)]
+    if others and not cluster.unfinished.get(namespaced_name(vmi)):
         listed = abbreviate([f"{pod.meta.name or ''} on {pod.node_name or 'no node'}" for pod in others])
         yield f"KubeVirt evacuates it once its other pods have ended, which an earlier migration has left: {listed}"
 
@@ -1265,12 +1258,12 @@ def _named(pod: PreemptedPod) -> str:
     return f"{what} (priority {pod.priority}{against})"
 
 
-def _handler_problem(vmi: Vmi, snapshot: ClusterSnapshot) -> str:
+def _handler_problem(vmi: Vmi, cluster: PlannedCluster) -> str:
     """Why no virt-handler sends a VM's guest, a clause; empty: one does."""
-    node = snapshot.index.get(vmi.node_name)
+    node = cluster.index.get(vmi.node_name)
     if node is None:
         problem = f"its node {vmi.node_name} does not exist"
-    elif gone := node.heartbeat.problem(snapshot.objects.now):
+    elif gone := node.heartbeat.problem(cluster.objects.now):
         problem = f"virt-handler of {node.name}, which has to send the guest, {gone}"
     else:
         return ""
@@ -1286,14 +1279,14 @@ def _selector_problem(selector: Mapping[str, str]) -> str:
     return ""
 
 
-def _rules_of(vmi: Vmi, snapshot: ClusterSnapshot) -> MigrationRules:
+def _rules_of(vmi: Vmi, cluster: PlannedCluster) -> MigrationRules:
     """What decides over the time of a VM's migration."""
-    policies, around = snapshot.objects.policies, snapshot.labels.get(vmi.meta.namespace or "")
+    policies, around = cluster.objects.policies, cluster.labels.get(vmi.meta.namespace or "")
     policy = match_policy(policies, vmi.meta.labels, around) if policies else None
     name = policy.meta.name if policy else None
-    if name not in snapshot.rules:
-        snapshot.rules[name] = migration_rules(snapshot.objects.kubevirt, policy)
-    return snapshot.rules[name]
+    if name not in cluster.rules:
+        cluster.rules[name] = migration_rules(cluster.objects.kubevirt, policy)
+    return cluster.rules[name]
 
 
 def _attach(vmi: Vmi) -> str:

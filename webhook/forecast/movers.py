@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from webhook.admission.step_budget import spend
 from webhook.facts import Facts, Key, ListKey, ObjectKey, from_memory
-from webhook.forecast.snapshot import ClusterSnapshot, namespaced_name
+from webhook.forecast.snapshot import PlannedCluster, namespaced_name
 from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
@@ -89,11 +89,11 @@ class EquivalenceClasses:
     allocatable, stands for the VM's own.
 
     Args:
-        snapshot: the cluster.
+        cluster: its VMs, pods and nodes.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
-        self.snapshot: Final = snapshot
+    def __init__(self, cluster: PlannedCluster) -> None:
+        self.cluster: Final = cluster
         self._targets: Final[dict[bytes, tuple[migration_targets.Target, dict[str, int], int]]] = {}
         self._pods: Final[dict[NamespacedName, SimulatedPod]] = {}
         self._loads: Final[dict[bytes, Load]] = {}
@@ -111,14 +111,14 @@ class EquivalenceClasses:
 
     def target_of(self, vmi: Vmi) -> tuple[migration_targets.Target, dict[str, int]]:
         """The target of a migration of a VM, which is on a node, and what its pod requests."""
-        meta, name, devices, pod = vmi.meta, vmi.node_name, vmi.domain.devices, self.snapshot.pod_of(vmi)
+        meta, name, devices, pod = vmi.meta, vmi.node_name, vmi.domain.devices, self.cluster.pod_of(vmi)
         added = self._added(pod) if pod else None
-        several = len(self.snapshot.launchers.get(meta.uid or "", ())) > 1
+        several = len(self.cluster.launchers.get(meta.uid or "", ())) > 1
         if several or added or (devices and devices.reserves_persistently):
             # It depends on other pods, which move, or on a migration of its own.
-            target = from_memory(migration_targets.of(vmi, meta.namespace or "", Facts(peek=self.snapshot.peek)))
+            target = from_memory(migration_targets.of(vmi, meta.namespace or "", Facts(peek=self.cluster.peek)))
             return target, _requested_by(target)
-        namespace = self.snapshot.namespaces.get(meta.namespace or "")
+        namespace = self.cluster.namespaces.get(meta.namespace or "")
         # Elsewhere nothing depends on the namespace.
         selecting = meta.namespace or "" if namespace and namespace.meta.annotation(NODE_SELECTOR_ANNOTATION) else ""
         owner = pod.meta.controller_owner() if pod and pod.meta.namespace == meta.namespace else None
@@ -132,7 +132,7 @@ class EquivalenceClasses:
             kinds = list(map(type, target.requirements))
             self._targets[key] = target, _requested_by(target), kinds.index(requirements.Elsewhere)
         target, requests, at = self._targets[key]
-        own = self.snapshot.index.get(name)
+        own = self.cluster.index.get(name)
         elsewhere = requirements.Elsewhere(Origin.SOURCE_NODE, name, own.labels.get(HOSTNAME, "") if own else "")
         required = (*target.requirements[:at], elsewhere, *target.requirements[at + 1 :])
         return replace(target, vmi=vmi, requirements=required, pod=pod), requests
@@ -141,16 +141,16 @@ class EquivalenceClasses:
         """The target pod of a VM, without what it takes: what no migration changes."""
         key = namespaced_name(vmi)
         if key not in self._pods:
-            spec, pod, namespaces = vmi.spec or PlacedVmiSpec(), self.snapshot.pod_of(vmi), self.snapshot.labels
+            spec, pod, namespaces = vmi.spec or PlacedVmiSpec(), self.cluster.pod_of(vmi), self.cluster.labels
             own = pod.spec if pod else None
             labels = {**((pod.meta.labels if pod else None) or {}), **(vmi.meta.labels or {})}
             # A webhook may have added constraints to the pod of a VM that has none, and a scheduler.
             spread = _terms(spec.topology_spread_constraints or (own.topology_spread_constraints if own else None))
             scheduler = spec.scheduler_name or (own.scheduler_name if own else None) or ""
-            profile = profile_of(self.snapshot.objects.profiles, scheduler)
+            profile = profile_of(self.cluster.objects.profiles, scheduler)
             rules = rules_of(spec.affinity, spread, key[0], labels, namespaces)
             preferences = preferences_of(spec.affinity, spread, key[0], labels, namespaces)
-            services = self.snapshot.services.get(key[0])
+            services = self.cluster.services.get(key[0])
             if services and not spread and profile.spreads_services:
                 spend(len(services), "Services of pods")
                 preferences = spread_of_services(preferences, key[0], labels, services)
@@ -166,14 +166,14 @@ class EquivalenceClasses:
 
     def running(self, pod: LauncherPod) -> SimulatedPod:
         """A pod that runs. Of its rules, only those count that are about others: anti-affinity, and what pulls them."""
-        return SimulatedPod(bound_info(pod, self.snapshot.labels), self.load_of(pod))
+        return SimulatedPod(bound_info(pod, self.cluster.labels), self.load_of(pod))
 
     def _added(self, pod: LauncherPod) -> dict[str, str] | None:
         """What the migration has added that made a pod, if any has; None: it is gone."""
         name = pod.meta.annotation(JOB_NAME)
         if not name:
             return {}
-        migration = self.snapshot.migrations.get((pod.meta.namespace or "", name))
+        migration = self.cluster.migrations.get((pod.meta.namespace or "", name))
         gone = migration is None or migration.meta.uid != pod.meta.label(JOB_UID)
         return None if gone or migration is None else migration.added_selector
 
@@ -181,12 +181,12 @@ class EquivalenceClasses:
         """The facts of a reduced VM: its pod, and no migration."""
         if isinstance(key, ListKey) and key.resource is LAUNCHER_PODS:
             return (pod,) if pod else ()
-        return None if isinstance(key, ObjectKey) and key.resource is MIGRATIONS else self.snapshot.peek(key)
+        return None if isinstance(key, ObjectKey) and key.resource is MIGRATIONS else self.cluster.peek(key)
 
     def _node_like(self, name: str) -> str:
         like = self._like.get(name)
         if like is None:
-            node = self.snapshot.index.get(name)
+            node = self.cluster.index.get(name)
             labels = [each for each in sorted(node.labels.items()) if _KUBEVIRT in each[0]] if node else name
             alike = _encode((labels, node and (bool(node.labels), node.allocatable)))
             like = self._like[name] = self._nodes.setdefault(alike, name)
@@ -234,25 +234,25 @@ def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: SimulatedPod | None)
         classes: the VMs that are alike, of the cluster.
         source: the pod that it runs in now, with those that attach its volumes; None: not known.
     """
-    namespace, snapshot = vmi.meta.namespace or "", classes.snapshot
+    namespace, cluster = vmi.meta.namespace or "", classes.cluster
     target, requests = classes.target_of(vmi)
-    has_quotas = namespace in snapshot.quotas
-    facts = Facts(peek=snapshot.peek)
+    has_quotas = namespace in cluster.quotas
+    facts = Facts(peek=cluster.peek)
     usage = from_memory(migration_targets.usage(target, namespace, facts)) if has_quotas else NO_USAGE
-    required = (*target.requirements, *_reachable(vmi, snapshot, hotplugged=False))
-    present = snapshot.pod_of(vmi)
+    required = (*target.requirements, *_reachable(vmi, cluster, hotplugged=False))
+    present = cluster.pod_of(vmi)
     load = load_of_target(requests, classes.load_of(present) if present else None)
     target_pod = replace(classes.target_pod(vmi), load=load)
     launcher = Mover(vmi, required, target_pod, usage, source, (*target.gaps, *_profile_gaps(target_pod)))
     if not vmi.attached_volumes:
         return launcher
-    attachments = snapshot.attachments.get(namespaced_name(present), ()) if present else ()
+    attachments = cluster.attachments.get(namespaced_name(present), ()) if present else ()
     attachment = max(attachments, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
     attached = classes.load_of(attachment) if attachment else _ATTACHMENT
-    required = (*required, *_reachable(vmi, snapshot, hotplugged=True))
+    required = (*required, *_reachable(vmi, cluster, hotplugged=True))
     if has_quotas:
         own = {name: amount for name, amount in attached.requests.items() if name != POD_SLOTS}
-        own_usage = usage_of(attachment, own, snapshot.limit_ranges.get(namespace, ()))
+        own_usage = usage_of(attachment, own, cluster.limit_ranges.get(namespace, ()))
         usage = replace(usage, amounts=add_amounts(usage.amounts, own_usage.amounts))
     both = replace(target_pod, load=load + attached)
     return replace(launcher, requirements=required, pod=both, usage=usage, scheduled=launcher)
@@ -268,10 +268,10 @@ def add_amounts(*several: Mapping[str, int]) -> dict[str, int]:
     return dict(sum(map(Counter, several), Counter()))
 
 
-def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple[Vmi, RunningPod | None]:
+def after_migration(mover: Mover, node: str, cluster: PlannedCluster) -> tuple[Vmi, RunningPod | None]:
     """The VM and its pod as they are after a migration."""
     vmi = moved(mover.vmi, node)
-    pod = snapshot.pod_of(mover.vmi)
+    pod = cluster.pod_of(mover.vmi)
     if pod is None or pod.spec is None:
         return vmi, pod
     # KubeVirt keeps the labels of the first host's CPU from the selector of one target pod to the next.
@@ -287,13 +287,13 @@ def moved(vmi: Vmi, node: str) -> Vmi:
     return replace(vmi, status=status)
 
 
-def _reachable(vmi: Vmi, snapshot: ClusterSnapshot, *, hotplugged: bool) -> tuple[requirements.Reachable, ...]:
+def _reachable(vmi: Vmi, cluster: PlannedCluster, *, hotplugged: bool) -> tuple[requirements.Reachable, ...]:
     """Where the VM's volumes can be used: those of the launcher pod, or the hotplugged ones beside it."""
     reachable, attached = [], vmi.attached_volumes
     for each in (vmi.spec.volumes if vmi.spec else None) or ():
         is_asked = each is not None and ((each.name in attached) == hotplugged)
-        claim = snapshot.claims.get((vmi.meta.namespace or "", each.claim)) if each and is_asked else None
-        volume = snapshot.volumes.get(claim.volume) if claim else None
+        claim = cluster.claims.get((vmi.meta.namespace or "", each.claim)) if each and is_asked else None
+        volume = cluster.volumes.get(claim.volume) if claim else None
         if each and volume and volume.terms:
             reachable.append(requirements.Reachable(requirements.Origin.VOLUMES, volume.terms, each.name or ""))
     return tuple(reachable)

@@ -1,4 +1,4 @@
-"""The objects of a cluster at one moment, from which drains are planned, as far as a plan reads them."""
+"""The objects of a cluster at one moment, and the cluster that a plan makes of them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruption
 
 
 class ClusterObjects(msgspec.Struct, frozen=True):
-    """Everything that decides over a drain, as it was read.
+    """A snapshot of a cluster: everything that decides over a drain, as it was read.
 
     Attributes:
         nodes: with their images, which ImageLocality scores.
@@ -132,8 +132,8 @@ class Arrival(msgspec.Struct, frozen=True):
     target: str
 
 
-class ClusterSnapshot:
-    """The objects of a cluster with the changes that a plan has made to it so far: cordoned nodes, VMs that have moved.
+class PlannedCluster:
+    """A cluster with the changes that a plan has made to it so far: cordoned nodes, VMs that have moved.
 
     Args:
         objects: the objects; they stay as they are.
@@ -206,7 +206,7 @@ class ClusterSnapshot:
                 return self.migrations.get((key.namespace, key.name))
             case ObjectKey() if key.resource is RUNTIME_CLASSES:
                 return self._classes.get(key.name)
-        raise TypeError(f"a snapshot does not answer {type(key).__name__}")
+        raise TypeError(f"a planned cluster does not answer {type(key).__name__}")
 
     def pod_of(self, vmi: machines.Vmi) -> RunningPod | None:
         """The pod that a VM runs in; None: there is none to be seen."""

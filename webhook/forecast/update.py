@@ -18,7 +18,7 @@ from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
 from webhook.forecast import drain, report
 from webhook.forecast.report import Evictions, UpdatePlan, VmPlan
-from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot
+from webhook.forecast.snapshot import ClusterObjects, PlannedCluster
 from webhook.kubevirt.releases import release
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.demand import qemu_growth
@@ -70,19 +70,19 @@ def plan(objects: ClusterObjects, *, outdated_only: bool = False, bandwidth: int
 
 
 def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -> UpdatePlan:
-    snapshot, strategy = ClusterSnapshot(objects), objects.workload_updates
+    cluster, strategy = PlannedCluster(objects), objects.workload_updates
     limits = report.limits_of(objects.kubevirt, objects.migrations, bandwidth)
     limits = msgspec.structs.replace(limits, start_seconds=limits.start_seconds + _THROTTLE_SECONDS)
-    planner = drain.Planner(snapshot, limits, rounds=_MOST_ROUNDS)
-    running = [vmi for _, vmi in sorted(snapshot.vmis.items()) if _is_running(vmi)]
+    planner = drain.Planner(cluster, limits, rounds=_MOST_ROUNDS)
+    running = [vmi for _, vmi in sorted(cluster.vmis.items()) if _is_running(vmi)]
     outdated = [vmi for vmi in running if not outdated_only or _is_replaced(vmi)]
-    vms, jobs = planner.carry_out([(vmi, _decide(vmi, snapshot)) for vmi in outdated])
+    vms, jobs = planner.carry_out([(vmi, _decide(vmi, cluster)) for vmi in outdated])
     vms = [_with_hotplug(vmi, vm) for vmi, vm in zip(outdated, vms, strict=True)]
     vms = [msgspec.structs.replace(vm, outcome=report.STAYS) if vm.outcome == report.BLOCKS else vm for vm in vms]
     outcomes = Counter(vm.outcome for vm in vms)
     # Without a method KubeVirt creates no migration.
     holding = sum(vm.code in (*report.PENDING, *report.ENDLESS) for vm in vms) if _methods(strategy) else 0
-    starting = sum(not vmi.has_ended for vmi in snapshot.vmis.values()) - len(running)
+    starting = sum(not vmi.has_ended for vmi in cluster.vmis.values()) - len(running)
     kubevirt = objects.kubevirt
     return UpdatePlan(
         schema=report.UPDATE_SCHEMA,
@@ -103,8 +103,8 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
         evictions=_evictions(outdated, vms, strategy),
         vms=tuple(vms),
         changes=drain.rank(planner.blocked, frozenset(), kubevirt.owner, evicts=EVICT in _methods(strategy)),
-        notes=(*planner.notes(), *_notes(snapshot, vms, limits)),
-        assumptions=(*_ASSUMPTIONS, *([drain.SUCCEEDS] if snapshot.arrivals else [])),
+        notes=(*planner.notes(), *_notes(cluster, vms, limits)),
+        assumptions=(*_ASSUMPTIONS, *([drain.SUCCEEDS] if cluster.arrivals else [])),
         gaps=(*objects.gaps, *planner.gaps(), *_gaps(objects, starting)),
     )
 
@@ -120,25 +120,25 @@ def _is_replaced(vmi: Vmi) -> bool:
     return vmi.meta.label(OUTDATED) is not None or bool(waits_for_update(vmi))
 
 
-def _decide(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
+def _decide(vmi: Vmi, cluster: PlannedCluster) -> VmPlan:
     """What becomes of an outdated VM (getUpdateData): it is migrated if it can be, whatever its evictionStrategy is.
 
     Others are evicted, which virt-api answers as it does in a drain. So with the method Evict alone a VM that can be
     migrated is evacuated.
     """
-    if _is_migrated(vmi, snapshot.objects.workload_updates):
-        migrated = drain.migrate(vmi, snapshot, _UPDATED)
-        notes = (*migrated.notes, *drain.evacuation_notes(vmi, snapshot))
+    if _is_migrated(vmi, cluster.objects.workload_updates):
+        migrated = drain.migrate(vmi, cluster, _UPDATED)
+        notes = (*migrated.notes, *drain.evacuation_notes(vmi, cluster))
         return msgspec.structs.replace(migrated, notes=notes)
     can_migrate = vmi.migratable or vmi.migrates_volumes
-    evicted = drain.evict(vmi, snapshot)
-    if EVICT in _methods(snapshot.objects.workload_updates):
-        size = snapshot.objects.workload_updates.batch_eviction_size
+    evicted = drain.evict(vmi, cluster)
+    if EVICT in _methods(cluster.objects.workload_updates):
+        size = cluster.objects.workload_updates.batch_eviction_size
         if size is not None and size < 1:
             reason = f"KubeVirt's batchEvictionSize is {size}, so no VM is evicted"
             return drain.plan_of(vmi, report.BLOCKS, report.EVICT_NOT_CONFIGURED, reason)
         return evicted
-    would = drain.migrate(vmi, snapshot, _UPDATED) if can_migrate else evicted
+    would = drain.migrate(vmi, cluster, _UPDATED) if can_migrate else evicted
     if would.outcome == report.BLOCKS:
         return would
     if can_migrate:
@@ -189,8 +189,8 @@ def _seconds(written: str | None) -> int:
     return max(0, math.ceil(seconds))
 
 
-def _notes(snapshot: ClusterSnapshot, vms: list[VmPlan], limits: report.Limits) -> Iterator[str]:
-    if growth := qemu_growth(snapshot.objects.kubevirt):
+def _notes(cluster: PlannedCluster, vms: list[VmPlan], limits: report.Limits) -> Iterator[str]:
+    if growth := qemu_growth(cluster.objects.kubevirt):
         amount = format_amount(MEMORY, growth)
         yield f"Each target pod requests {amount} of memory more than the pod that it replaces, which is counted."
     if waiting := sum(vm.code in report.PENDING for vm in vms):
@@ -205,13 +205,13 @@ def _notes(snapshot: ClusterSnapshot, vms: list[VmPlan], limits: report.Limits) 
             f" the limit of {limits.per_cluster} until you delete them."
         )
     lost = sum(vm.code == report.VIRT_HANDLER_GONE for vm in vms)
-    if lost and _methods(snapshot.objects.workload_updates):
+    if lost and _methods(cluster.objects.workload_updates):
         yield (
             f"Migrations of {pluralize(lost, 'VM')} on nodes without virt-handler wait without end, and count against"
             f" the limit of {limits.per_cluster} until you delete them."
         )
     denied = sum(vm.code in (report.NOT_MIGRATABLE, report.DISRUPTION_BUDGET) for vm in vms)
-    if denied and EVICT in _methods(snapshot.objects.workload_updates):
+    if denied and EVICT in _methods(cluster.objects.workload_updates):
         yield f"Evictions of {pluralize(denied, 'VM')} are denied, tried again, and take places in the batches."
 
 

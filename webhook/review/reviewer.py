@@ -86,7 +86,7 @@ class Reviewer:
 
     Args:
         cluster: the source of facts.
-        settings: returns the present snapshot; called once a review.
+        settings: returns those in force; called once a review.
         audit: gets a record of every evaluation.
         observers: get every evaluation, one after the other.
         wall: returns Unix time in seconds.

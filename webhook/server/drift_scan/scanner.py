@@ -71,7 +71,7 @@ class DriftScanner:
     Args:
         transport: the connection to the API server, for lists; the caller closes it.
         cluster: the source of the policies' facts.
-        settings: returns the present snapshot.
+        settings: returns those in force.
         audit: gets a record of every object that is found, once for each.
         reports: gets all that a round has found.
         clock: the source of time, and of sleep.

@@ -105,7 +105,7 @@ class SettingsFollower:
     Attributes:
         file: the file as it is followed; None without a file.
         reloads: reloads by result, ``accepted`` or ``rejected``.
-        subscribers: functions that get each new snapshot.
+        subscribers: functions that get settings when they come into force.
     """
 
     def __init__(self, path: Path | None, log: Any) -> None:
@@ -125,7 +125,7 @@ class SettingsFollower:
         self.subscribers: list[Callable[[Settings], None]] = []
 
     def current(self) -> Settings:
-        """The snapshot in force."""
+        """Those in force."""
         settings = self.file.current if self.file else self._fixed
         assert settings
         return settings
