@@ -23,8 +23,8 @@ FOUND = DriftedObject(PODS, ObjectMeta(namespace="demo", name="pod-1", uid="u1")
 
 def report_of(*drifted: DriftedObject, namespace: str = "demo") -> Any:
     report = policy_reports.empty_report(namespace)
-    for finding in drifted:
-        policy_reports.add_result(report, finding)
+    for each in drifted:
+        policy_reports.add_result(report, each)
     return json.loads(msgspec.json.encode(report))
 
 

@@ -160,7 +160,7 @@ async def test_vms_without_the_scheduler_and_without_the_defaults(case: ScannerC
     assert {record.reasons[0].code for record in case.records} == {"scheduler-injected", "defaults-injected"}
 
 
-async def test_what_kubevirt_writes_into_a_vm_is_no_finding(case: ScannerCase) -> None:
+async def test_what_kubevirt_writes_into_a_vm_is_no_drift(case: ScannerCase) -> None:
     """Machine type, architecture and firmware: what its mutator leaves in the VM that it was sent."""
     case.settings = settings(instancetypes=InstancetypeSettings(default_instancetype="u1.small"))
     filled = sizes.vm({"machine": {"type": "q35"}, "firmware": {"uuid": "u"}}, template={"architecture": "amd64"}) | {
@@ -243,7 +243,7 @@ async def test_a_list_that_is_none_a_server_that_is_silent_and_one_that_is_gone(
     assert [word in caplog.messages[at] for at, word in ((1, "timed out"), (2, "closed"))] == [True, True]
 
 
-async def test_a_bug_ends_a_round_and_one_in_a_policy_is_no_finding(
+async def test_a_bug_ends_a_round_and_one_in_a_policy_is_no_drift(
     case: ScannerCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
@@ -260,7 +260,7 @@ async def test_a_bug_ends_a_round_and_one_in_a_policy_is_no_finding(
     assert any("internal error" in message for message in caplog.messages)
 
 
-async def test_what_can_not_be_told_is_no_finding_where_it_is_denied_either(case: ScannerCase) -> None:
+async def test_what_can_not_be_told_is_no_drift_where_it_is_denied_either(case: ScannerCase) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(failure_policy="Fail"))
     name = str(sizes.SMALL["name"])
     case.cluster.facts |= sizes.facts([], unreadable=[("VirtualMachineClusterInstancetype", name)])

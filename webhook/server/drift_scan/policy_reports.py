@@ -92,7 +92,7 @@ class Reports:
 
 
 def empty_report(namespace: str) -> dict[str, Any]:
-    """The report of a namespace without findings."""
+    """The report of a namespace without drifted objects."""
     return {
         "apiVersion": POLICY_REPORTS.api_version,
         "kind": POLICY_REPORTS.kind,
@@ -102,17 +102,17 @@ def empty_report(namespace: str) -> dict[str, Any]:
     }
 
 
-def add_result(report: dict[str, Any], finding: DriftedObject) -> None:
-    """Count a finding in the report of its namespace; the first `MAX_RESULTS` are results, too."""
+def add_result(report: dict[str, Any], drifted: DriftedObject) -> None:
+    """Count a drifted object in the report of its namespace; the first `MAX_RESULTS` are results, too."""
     report["summary"]["fail"] += 1
     if len(report["results"]) < MAX_RESULTS:
-        report["results"].append(_result(finding))
+        report["results"].append(_result(drifted))
 
 
-def _result(finding: DriftedObject) -> msgspec.Raw:
-    """A finding as a report holds it, encoded, because those of all namespaces are kept until the round ends."""
-    endpoint, meta, reason = finding.endpoint, finding.meta, finding.decision.reasons[0]
-    would = "deny" if finding.decision.denial else "change"
+def _result(drifted: DriftedObject) -> msgspec.Raw:
+    """A drifted object as a report holds it, encoded, because those of all namespaces are kept until the round ends."""
+    endpoint, meta, reason = drifted.endpoint, drifted.meta, drifted.decision.reasons[0]
+    would = "deny" if drifted.decision.denial else "change"
     identity = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
     result = {
         "source": NAME,

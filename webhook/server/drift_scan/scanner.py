@@ -90,7 +90,7 @@ class DriftScanner:
 
     def __post_init__(self) -> None:
         self._reviewer = Reviewer(self.cluster, self.settings, NoAudit(), _Bugs(), wall=self.clock.wall)
-        # By namespace, the endpoint and uid of each finding that has an audit line.
+        # By namespace, the endpoint and uid of each drifted object that has an audit line.
         self._recorded_keys: dict[str, set[tuple[str, str]]] = {}
         self._began: float | None = None
         self.cluster.on_restore(self._start_over)
@@ -107,7 +107,7 @@ class DriftScanner:
                 await self._round()
 
     def _start_over(self, _why: str) -> None:
-        """The findings are of an etcd that is gone: the next round begins at once, and reports everything again."""
+        """What was reported is of an etcd that is gone: the next round begins at once, and reports everything again."""
         self._recorded_keys, self._began = {}, None
 
     async def _round(self) -> None:
@@ -142,11 +142,11 @@ class DriftScanner:
                 async for stored in self._all(kind.resource, namespace, kind.query):
                     hit = await self._evaluate(kind, stored, maker)
                     # Two endpoints of a policy that find the same object have found one object.
-                    counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
-                    for finding in hit:
-                        keys.add(self._record(finding, recorded))
+                    counts.update({(drifted.endpoint.policy, drifted.endpoint.resource) for drifted in hit})
+                    for drifted in hit:
+                        keys.add(self._record(drifted, recorded))
                         if settings.drift_scan.policy_reports:
-                            add_result(reports.setdefault(namespace, empty_report(namespace)), finding)
+                            add_result(reports.setdefault(namespace, empty_report(namespace)), drifted)
             recorded &= keys
         for namespace in recorded_keys.keys() - dict(opted):
             del recorded_keys[namespace]
@@ -197,18 +197,18 @@ class DriftScanner:
         place = self.settings().kubevirt.namespace or min(here, default="")
         return controller_account(place) if place else ""
 
-    def _record(self, finding: DriftedObject, recorded: set[tuple[str, str]]) -> tuple[str, str]:
-        endpoint, meta, uid = finding.endpoint, finding.meta, finding.meta.uid or ""
+    def _record(self, drifted: DriftedObject, recorded: set[tuple[str, str]]) -> tuple[str, str]:
+        endpoint, meta, uid = drifted.endpoint, drifted.meta, drifted.meta.uid or ""
         key = (endpoint.path, uid)
         if key not in recorded:
-            denial, when = finding.decision.denial, timestamp(self.clock.wall())
+            denial, when = drifted.decision.denial, timestamp(self.clock.wall())
             record = DriftRecord(
                 *(SCHEMA, when, uid, endpoint.path),
                 AuditedObject(endpoint.kind, meta.namespace or "", meta.name or ""),
                 meta.creation_timestamp or "",
                 "would-deny" if denial else "would-patch",
-                finding.decision.reasons,
-                [change.redact() for change in finding.decision.changes],
+                drifted.decision.reasons,
+                [change.redact() for change in drifted.decision.changes],
                 denial.message if denial else None,
             )
             self.audit(record)
