@@ -148,8 +148,8 @@ def configurations(settings: Settings, target: RegistrationTarget = Registration
     mutating = [each for each in on if each.verb == "mutate"]
     manifests: list[Manifest] = []
     for kind, name, endpoints in (
-        ("MutatingWebhookConfiguration", names.FIRST_CONFIGURATION, [each for each in mutating if each.group]),
-        ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION, [each for each in mutating if not each.group]),
+        ("MutatingWebhookConfiguration", names.FIRST_CONFIGURATION, [each for each in mutating if goes_first(each)]),
+        ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION, [each for each in mutating if not goes_first(each)]),
         ("ValidatingWebhookConfiguration", names.FIRST_CONFIGURATION, [each for each in on if each.verb != "mutate"]),
     ):
         metadata = {"name": name + target.suffix, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
@@ -157,6 +157,15 @@ def configurations(settings: Settings, target: RegistrationTarget = Registration
         webhooks = {"webhooks": [_entry(each, settings, target) for each in endpoints]} if endpoints else {}
         manifests.append({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, **webhooks})
     return manifests
+
+
+def goes_first(endpoint: Endpoint) -> bool:
+    """Whether a mutating endpoint is called before KubeVirt's own mutator, and not after all others.
+
+    KubeVirt's objects are: virt-api-mutator then treats a matcher that was injected as the owner's, and has not filled
+    in machine type and architecture yet. Pods and their evictions come last, after every other scheduler's webhook.
+    """
+    return endpoint.group == names.KUBEVIRT_GROUP
 
 
 def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -> Manifest:
