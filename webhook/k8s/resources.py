@@ -19,7 +19,11 @@ NamespacedName: TypeAlias = tuple[str, str]
 
 
 class Resource(msgspec.Struct, Generic[V], frozen=True):
-    """Where a kind lives in the API, and the view to decode it with; lists keep what ``keep`` returns, if anything."""
+    """Where a kind lives in the API, and the view to decode it with.
+
+    Lists that are facts, of a server or of files, have what ``keep`` returns of each object, if anything;
+    `webhook.cluster.reader.ObjectReader`, for commands, has whole objects.
+    """
 
     group: str
     version: str

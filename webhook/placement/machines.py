@@ -51,6 +51,12 @@ class _MigrationSpec(View, frozen=True):
     priority: str | None = None
 
 
+class _ListedMigrationSpec(_MigrationSpec, frozen=True):
+    """What lists keep of a ``spec``: that it adds a selector, not which, and nothing of migrations between clusters."""
+
+    adds_selector: bool = False
+
+
 class _PhaseTransition(View, frozen=True):
     phase: str | None = None
     phase_transition_timestamp: str | None = None
@@ -66,7 +72,7 @@ class MigrationStatus(View, frozen=True):
 
 
 class Migration(Object, frozen=True):
-    """A VirtualMachineInstanceMigration."""
+    """A VirtualMachineInstanceMigration; what lists do not keep of it raises a `TypeError`."""
 
     spec: _MigrationSpec | None = None
     status: MigrationStatus | None = None
@@ -78,8 +84,20 @@ class Migration(Object, frozen=True):
 
     @property
     def added_selector(self) -> dict[str, str]:
-        """``spec.addedNodeSelector``; empty where the migration adds no labels."""
-        return (self.spec.added_node_selector if self.spec else None) or {}
+        """``spec.addedNodeSelector``; empty where the migration adds no labels. Lists do not keep it."""
+        spec = self._whole_spec
+        return (spec.added_node_selector if spec else None) or {}
+
+    @property
+    def adds_selector(self) -> bool:
+        """Whether the migration adds labels."""
+        return self.spec.adds_selector if isinstance(self.spec, _ListedMigrationSpec) else bool(self.added_selector)
+
+    @property
+    def _whole_spec(self) -> _MigrationSpec | None:
+        if isinstance(self.spec, _ListedMigrationSpec):
+            raise TypeError("a list does not keep this field of a migration")
+        return self.spec
 
     @property
     def phase(self) -> str:
@@ -125,13 +143,15 @@ class Migration(Object, frozen=True):
 
     @property
     def sends(self) -> bool:
-        """Whether it is the sending half of a migration between clusters, which makes no target pod."""
-        return self.spec is not None and self.spec.send_to is not None and self.spec.receive is None
+        """Whether it is the sending half of a migration between clusters, which makes no target pod. Not in lists."""
+        spec = self._whole_spec
+        return spec is not None and spec.send_to is not None and spec.receive is None
 
     @property
     def receives(self) -> bool:
-        """Whether it is the receiving half."""
-        return self.spec is not None and self.spec.receive is not None and self.spec.send_to is None
+        """Whether it is the receiving half. Not in lists."""
+        spec = self._whole_spec
+        return spec is not None and spec.receive is not None and spec.send_to is None
 
 
 NO_MIGRATION: Final = Migration()
@@ -147,10 +167,8 @@ def _reduce_migration(migration: Migration) -> Migration:
     meta, spec = migration.meta, migration.spec or _MigrationSpec()
     marks = dict.fromkeys(entries_of(meta.annotations, EVACUATION, WORKLOAD_UPDATE), "")
     kept = ObjectMeta(meta.name, None, meta.namespace, meta.uid, None, marks, None, meta.creation_timestamp)
-    # That it adds something counts here, not what.
-    added = {"": ""} if spec.added_node_selector else None
-    priority = "any" if spec.priority else None
-    return Migration(kept, _MigrationSpec(spec.vmi_name, added, priority=priority), migration.status)
+    priority, adds = "any" if spec.priority else None, bool(spec.added_node_selector)
+    return Migration(kept, _ListedMigrationSpec(spec.vmi_name, priority=priority, adds_selector=adds), migration.status)
 
 
 _MIGRATION: Final = (names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration")

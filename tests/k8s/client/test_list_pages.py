@@ -142,7 +142,11 @@ async def test_of_migrations_not_what_people_wrote(case: LiveCase) -> None:
     (runs, update) = await case.read(ListKey(UNFINISHED, "demo"))
     everything = await case.read(ListKey(MIGRATIONS, "demo"))
     assert [one.meta.name for one in everything] == ["done", "runs", "update"]
-    assert (runs.vmi_name, runs.evacuates, runs.is_prioritized, bool(runs.added_selector)) == ("web01", *[True] * 3)
+    assert (runs.vmi_name, runs.evacuates, runs.is_prioritized, runs.adds_selector) == ("web01", *[True] * 3)
+    assert not update.adds_selector
+    # Who needs the selector itself must not take what a list keeps for it.
+    with pytest.raises(TypeError):
+        _ = runs.added_selector
     assert (update.evacuates, update.is_prioritized, update.meta.annotation(WORKLOAD_UPDATE)) == (False, False, "")
     assert len(msgspec.json.encode(everything)) < 3000
 

@@ -178,7 +178,7 @@ def _is_kubevirts_own(migration: Migration) -> bool:
     that is a user's migration.
     """
     updates = migration.meta.annotation(WORKLOAD_UPDATE) is not None
-    return not migration.added_selector and (migration.evacuates or updates)
+    return not migration.adds_selector and (migration.evacuates or updates)
 
 
 async def _evaluate_placement(
