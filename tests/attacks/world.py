@@ -43,7 +43,7 @@ from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS
 from webhook.kubevirt.types.core import DOMAIN, INSTANCETYPE, PREFERENCE, VM, VMI
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, PLACED_VMIS, UNFINISHED
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.policies.registry import BY_PATH
 from webhook.policy import Endpoint
@@ -245,7 +245,7 @@ _PODS_OF: Final = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={migra
 
 
 def _placement() -> dict[str, AttackedObject]:
-    return {"vmi": _object(ObjectKey(VMIS, "demo", "web01"), _VMI), "pods": _list(_PODS_OF, _POD)}
+    return {"vmi": _object(ObjectKey(PLACED_VMIS, "demo", "web01"), _VMI), "pods": _list(_PODS_OF, _POD)}
 
 
 def _placed(count: int = NODE_COUNT) -> dict[Key[Any], object]:
@@ -284,7 +284,9 @@ def _evictions() -> Iterator[AttackWorld]:
     body = eviction.review()["request"]
     # What no node is eligible for, is explained node by node: a few of them take the same way.
     for name, selector, count in (("eviction", {}, NODE_COUNT), ("eviction, nowhere", {"zone": "c"}, 4)):
-        vmi = _object(ObjectKey(VMIS, "demo", "web01"), {**_VMI, "spec": {**_VMI["spec"], "nodeSelector": selector}})
+        vmi = _object(
+            ObjectKey(PLACED_VMIS, "demo", "web01"), {**_VMI, "spec": {**_VMI["spec"], "nodeSelector": selector}}
+        )
         more: Any = {"user": eviction.USER, "facts": _placed(count), "request": {"name": eviction.POD}}
         yield _world(name, "mutate/eviction/pods", body["object"], {**parts, "vmi": vmi}, **more)
 

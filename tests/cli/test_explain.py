@@ -34,7 +34,7 @@ from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
 from webhook.forecast.vm import VM_SCHEMA, VmExplanation
 from webhook.k8s.resources import NAMESPACES, NODES
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.placement.machines import CLAIMS, LAUNCHER_PODS, MIGRATIONS, VMIS, VOLUMES
+from webhook.placement.machines import CLAIMS, LAUNCHER_PODS, MIGRATIONS, PLACED_VMIS, VOLUMES
 from webhook.placement.target_pods import RUNTIME_CLASSES
 from webhook.policies.migration.explanation import SCHEMA as MIGRATION_SCHEMA
 from webhook.policies.migration.explanation import MigrationExplanation
@@ -171,12 +171,12 @@ def test_a_ticket_is_a_hundred_columns_wide(tmp_path: Path) -> None:
 def api_server() -> Iterator[FakeApiServer]:
     """One that has what `explain migration` asks for: nothing is watched."""
     server = FakeApiServer()
-    for resource in (KUBEVIRTS, NODES, LAUNCHER_PODS, VMIS, CLAIMS, VOLUMES):
+    for resource in (KUBEVIRTS, NODES, LAUNCHER_PODS, PLACED_VMIS, CLAIMS, VOLUMES):
         server.serve(resource)
     for one in (node("node-a1", "a"), node("node-a2", "a"), node("node-b1", "b")):
         server.put(NODES, one["metadata"]["name"], metadata=one["metadata"])
     found = vmi(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
-    server.put(VMIS, "web01", "demo", metadata={"uid": UID}, spec=found["spec"], status=found["status"])
+    server.put(PLACED_VMIS, "web01", "demo", metadata={"uid": UID}, spec=found["spec"], status=found["status"])
     owned: Any = {"labels": {"kubevirt.io/created-by": UID}, "ownerReferences": OWNED}
     server.put(LAUNCHER_PODS, "p", "demo", metadata=owned, spec={"nodeName": "node-a1"})
     server.put(CLAIMS, "data", "demo", spec={"volumeName": "pv-1"})
@@ -354,7 +354,7 @@ def test_a_drain_of_a_running_cluster(tmp_path: Path) -> None:
             server.remove(NODES, name)
         for one in (clusters.node("a"), clusters.node("b")):
             server.put(NODES, one["metadata"]["name"], **one)
-        server.put(VMIS, "web", "shop", **vmi)
+        server.put(PLACED_VMIS, "web", "shop", **vmi)
         server.put(RUNNING_PODS, "p", "shop", **pod)
         config = server.kubeconfig(tmp_path / "config")
         can = run("explain", "drain", "a", "--kubeconfig", config, "-o", "json")
@@ -798,9 +798,9 @@ async def test_a_vmi_that_is_yet_to_come() -> None:
     cluster = _WithVmi(files, coming)
 
     assert cluster.peek(VmiKey("shop", "new", "u")).spec.scheduler_name == "x"  # type: ignore[attr-defined]
-    assert cluster.peek(ObjectKey(VMIS, "shop", "new")).meta.uid == "u"  # type: ignore[attr-defined]
-    assert (await cluster.read(ObjectKey(VMIS, "shop", "new"), 0)).meta.uid == "u"  # type: ignore[union-attr]
-    assert cluster.peek(ObjectKey(VMIS, "shop", "web")) == files.peek(ObjectKey(VMIS, "shop", "web"))
+    assert cluster.peek(ObjectKey(PLACED_VMIS, "shop", "new")).meta.uid == "u"  # type: ignore[attr-defined]
+    assert (await cluster.read(ObjectKey(PLACED_VMIS, "shop", "new"), 0)).meta.uid == "u"  # type: ignore[union-attr]
+    assert cluster.peek(ObjectKey(PLACED_VMIS, "shop", "web")) == files.peek(ObjectKey(PLACED_VMIS, "shop", "web"))
     assert await cluster.read(NodesKey(), 0) is files.peek(NodesKey())
     assert (cluster.staleness(), cluster.ages([NodesKey()]), cluster.waiting_for()) == ({}, {}, ())
 

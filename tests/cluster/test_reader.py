@@ -23,7 +23,7 @@ from webhook.k8s.client.transport import KubernetesTransport
 from webhook.k8s.resources import LEASES, NODES, PODS
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt
-from webhook.placement.machines import LAUNCHER_PODS, VMIS
+from webhook.placement.machines import LAUNCHER_PODS, PLACED_VMIS
 from webhook.settings_file import default_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
@@ -56,14 +56,14 @@ async def test_nodes_are_listed_in_pages(
 
 async def test_objects_lists_and_kubevirt(server: FakeApiServer, cluster: OnceCluster) -> None:
     assert await read(cluster, KubeVirtKey()) is None
-    server.put(VMIS, "web", "demo", status={"nodeName": "n1"})
+    server.put(PLACED_VMIS, "web", "demo", status={"nodeName": "n1"})
     owned = {"labels": {"a": "b"}, "ownerReferences": [{"uid": "u", "controller": True}]}
     server.put(LAUNCHER_PODS, "p", "demo", metadata=owned, spec={"nodeName": "n1"})
     server.put(LAUNCHER_PODS, "q", "demo")
     selectors = {"developerConfiguration": {"nodeSelectors": {"x": "y"}}}
     server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={"configuration": selectors}, status={"phase": "Deployed"})
-    assert (await read(cluster, ObjectKey(VMIS, "demo", "web"))).node_name == "n1"
-    assert await read(cluster, ObjectKey(VMIS, "demo", "other")) is None
+    assert (await read(cluster, ObjectKey(PLACED_VMIS, "demo", "web"))).node_name == "n1"
+    assert await read(cluster, ObjectKey(PLACED_VMIS, "demo", "other")) is None
     assert [pod.node_name for pod in await read(cluster, ListKey(LAUNCHER_PODS, "demo", "a=b"))] == ["n1"]
     assert (await read(cluster, KubeVirtKey())).configuration.node_selectors == {"x": "y"}
 

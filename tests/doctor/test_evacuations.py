@@ -8,12 +8,12 @@ from tests.doctor.world import Change, DoctorWorld, both, forbid, put
 from webhook.doctor.evacuations import check_evacuations
 from webhook.k8s.resources import NODES
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.placement.machines import MIGRATIONS, VMIS
+from webhook.placement.machines import MIGRATIONS, PLACED_VMIS
 
 
 def vmi(name: str, marked: str | None, on: str = "a") -> Change:
     status = {"phase": "Running", "nodeName": on, "evacuationNodeName": marked}
-    return put(VMIS, name, "shop", status=status)
+    return put(PLACED_VMIS, name, "shop", status=status)
 
 
 def migration(phase: str, name: str, of: str = "web") -> Change:
@@ -29,7 +29,7 @@ def moving(name: str = "web", strategy: str = "LiveMigrate", **status: Any) -> C
     """A VM without a mark that KubeVirt evacuates for the taint of its node."""
     migratable = [{"type": "LiveMigratable", "status": "True"}]
     known = {"phase": "Running", "nodeName": "a", "conditions": migratable}
-    return put(VMIS, name, "shop", spec={"evictionStrategy": strategy}, status=known | status)
+    return put(PLACED_VMIS, name, "shop", spec={"evictionStrategy": strategy}, status=known | status)
 
 
 def drained(key: str = "kubevirt.io/drain", effect: str = "NoSchedule", **spec: Any) -> Change:
@@ -76,7 +76,7 @@ LEFT = both(node(), vmi("web", "a"))
             both(draining("node.kubernetes.io/unschedulable"), node(unschedulable=True), moving()),
             "ok drain-taint-cordoned",
         ),
-        (forbid(VMIS), "unknown unreadable"),
+        (forbid(PLACED_VMIS), "unknown unreadable"),
         (both(LEFT, forbid(MIGRATIONS)), "unknown unreadable"),
     ],
 )

@@ -36,8 +36,7 @@ from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS, VMIS
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import VMIS as PLACED_VMIS
-from webhook.placement.machines import Vmi
+from webhook.placement.machines import PLACED_VMIS, Vmi
 from webhook.policies.scheduling import reasons as scheduling
 from webhook.policies.scheduling.spread import constraints
 

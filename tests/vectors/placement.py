@@ -17,7 +17,7 @@ from webhook.k8s.types.scheduling import Placed
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement import requirements as module
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import JOB_NAME, LAUNCHER_PODS, MIGRATIONS, VMIS, LauncherPod, Migration, Vmi
+from webhook.placement.machines import JOB_NAME, LAUNCHER_PODS, MIGRATIONS, PLACED_VMIS, LauncherPod, Migration, Vmi
 from webhook.placement.nodes import Node
 from webhook.placement.requirements import OneOf, Origin, Requirements
 from webhook.placement.target_pods import own_requirements
@@ -107,7 +107,7 @@ def _facts(case: VectorCase, nodes: Iterable[Node]) -> dict[Key[Any], object]:
     pods = [msgspec.convert(pod, LauncherPod) for pod in given.get("sourcePods") or ()]
     found: dict[Key[Any], object] = {
         **known(),
-        ObjectKey(VMIS, namespace, given["vmi"]["metadata"]["name"]): msgspec.convert(given["vmi"], Vmi),
+        ObjectKey(PLACED_VMIS, namespace, given["vmi"]["metadata"]["name"]): msgspec.convert(given["vmi"], Vmi),
         ListKey(LAUNCHER_PODS, namespace, f"kubevirt.io/created-by={uid}"): tuple(pods),
         NodesKey(): NodeIndex(nodes),
         KubeVirtKey(): installed(ClusterConfig.of(given["configuration"])),

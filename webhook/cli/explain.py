@@ -46,7 +46,7 @@ from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import Release, detect
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
-from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Vmi
+from webhook.placement.machines import CLAIMS, MIGRATIONS, PLACED_VMIS, VOLUMES, Vmi
 from webhook.placement.nodes import MEMORY, format_amount
 from webhook.placement.profiles import Profiles
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
@@ -189,7 +189,7 @@ def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, s
 
     async def explainer(facts: Facts) -> tuple[MigrationExplanation, bool]:
         answer = await explain_migration(Question(*vm_name, added, node or ""), facts)
-        vmi = await facts.get(ObjectKey(VMIS, *vm_name))
+        vmi = await facts.get(ObjectKey(PLACED_VMIS, *vm_name))
         # A VM that comes from another cluster is on no node of this one until its migration has succeeded.
         return answer, bool(answer.running_on) or (isinstance(vmi, Vmi) and vmi.waits_for_source)
 
@@ -551,7 +551,7 @@ def _time(seconds: int, at_most: int | None) -> str:
 _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
     "nodes": (NODES_WITH_IMAGES, ""),
     "pods": (RUNNING_PODS, ""),
-    "vmis": (VMIS, ""),
+    "vmis": (PLACED_VMIS, ""),
     "kubevirts": (KUBEVIRTS, ""),
     "migrations": (MIGRATIONS, "unfinished migrations are not known"),
     "namespaces": (NAMESPACES, "the labels of namespaces are not known"),

@@ -15,7 +15,7 @@ from webhook.k8s.resources import NODES
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, find_in_use
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt
-from webhook.placement.machines import MIGRATIONS, VMIS, Migration, Vmi
+from webhook.placement.machines import MIGRATIONS, PLACED_VMIS, Migration, Vmi
 from webhook.placement.migrations import (
     cancel_evacuation,
     end_of_taint,
@@ -35,7 +35,7 @@ _NODES: Final = "nodes"
 async def check_evacuations(installation: Installation) -> list[Finding]:
     """Look for marks of evacuations on VMs, and whether something still asks for them; and for the drain taint."""
     reader = installation.reader
-    vmis = readable(_VMS, await reader.all(VMIS))
+    vmis = readable(_VMS, await reader.all(PLACED_VMIS))
     marked = [vmi for vmi in vmis if evacuated_node(vmi)]
     stale = [vmi for vmi in vmis if vmi.node_name and stale_evacuation(vmi)]
     none = ok("none", _VMS, "no VM is marked for an evacuation, and none is on a node with the drain taint")

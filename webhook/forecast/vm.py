@@ -45,8 +45,7 @@ from webhook.kubevirt.vm.creation import Created, CreationDenied
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.eligibility import Eligibility, eligibility_notes
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import LAUNCHER_PODS, LauncherPod, Vmi
-from webhook.placement.machines import VMIS as PLACED_VMIS
+from webhook.placement.machines import LAUNCHER_PODS, PLACED_VMIS, LauncherPod, Vmi
 from webhook.placement.requirements import Elsewhere, Requirements
 from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, target_pod_requirements
 from webhook.policies.common import migration_targets

@@ -909,5 +909,7 @@ class Evacuee(Object, frozen=True):
         return bool(status and status.phase == "Running" and status.evacuation_node_name)
 
 
-VMIS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Vmi)
-EVACUEES: Final = VMIS.decoded_as(Evacuee)
+PLACED_VMIS: Final = Resource(
+    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Vmi
+)
+EVACUEES: Final = PLACED_VMIS.decoded_as(Evacuee)

@@ -24,7 +24,7 @@ from webhook.admission.reasons import common
 from webhook.errors import Unavailable
 from webhook.facts import Batch, Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Migration, Vmi
+from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, PLACED_VMIS, UNFINISHED, Evacuee, Migration, Vmi
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, QuotaStatus, ResourceQuota
 from webhook.placement.requirements import Origin, Staying, Uncordoned
 from webhook.policies.common import migration_targets
@@ -233,7 +233,7 @@ class TestDenied:
         long = "v" * 64
         owned = pod(ownerReferences=[OWNED[0] | {"name": long}])
         found = msgspec.convert(edited(vmi(), name=long), Vmi)
-        known = facts(its_pod=owned) | {ObjectKey(VMIS, "demo", long): found}
+        known = facts(its_pod=owned) | {ObjectKey(PLACED_VMIS, "demo", long): found}
         # The API server rejects such a label in a list, too.
         del known[MINE]
         assert denial(decide(known), reasons.NAME_TOO_LONG) == migration_targets.name_problem(long)

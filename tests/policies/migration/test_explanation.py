@@ -34,7 +34,7 @@ from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey,
 from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.types.selectors import Expression
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Claim, Migration, Vmi
+from webhook.placement.machines import CLAIMS, MIGRATIONS, PLACED_VMIS, VOLUMES, Claim, Migration, Vmi
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
 from webhook.placement.requirements import Label, Origin
 from webhook.policies.common import migration_targets, volumes
@@ -206,7 +206,7 @@ def test_a_vm_that_kubevirt_will_not_migrate() -> None:
 
 def test_a_vm_whose_name_is_longer_than_a_label_or_that_is_nowhere_yet() -> None:
     long = "v" * 64
-    world = facts() | {ObjectKey(VMIS, "demo", long): msgspec.convert(vmi(), Vmi)}
+    world = facts() | {ObjectKey(PLACED_VMIS, "demo", long): msgspec.convert(vmi(), Vmi)}
     answer = from_memory(explanation.explain(Question("demo", long, {}), Facts.of(world)))
     assert (answer.eligible.count, answer.favorable) == (2, False)
     assert answer.obstacles == (migration_targets.name_problem(long),)

@@ -20,7 +20,7 @@ from webhook.admission.reasons import common
 from webhook.errors import Unavailable
 from webhook.facts import ObjectKey
 from webhook.k8s.types.selectors import Expression, Term
-from webhook.placement.machines import MIGRATIONS, VMIS, Migration
+from webhook.placement.machines import MIGRATIONS, PLACED_VMIS, Migration
 from webhook.policies.migration import reasons
 
 PLACE = "mutate/migration/pods"
@@ -103,7 +103,7 @@ def test_migrations_that_can_not_be_read(answer: object, code: str) -> None:
 
 
 def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
-    unread = facts() | {ObjectKey(VMIS, "demo", "web01"): Unavailable("no answer")}
+    unread = facts() | {ObjectKey(PLACED_VMIS, "demo", "web01"): Unavailable("no answer")}
     obj = target_pod(selector={AMD: "true"})
     decision = evaluate(obj, {AMD: "true", "zone": "b"}, world=unread)
     assert keys(obj, decision) == [AMD, "zone"]

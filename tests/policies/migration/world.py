@@ -25,7 +25,7 @@ POLICY = "5dc3b9cf-57fe-4d02-bc6c-b6341e6d6b46"
 USER = "alice"
 OWNER: Json = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
 OWNED: list[Json] = [OWNER | {"controller": True}]
-VM, VMI = ObjectKey(UNSTRUCTURED_VMS, "demo", "web01"), ObjectKey(machines.VMIS, "demo", "web01")
+VM, VMI = ObjectKey(UNSTRUCTURED_VMS, "demo", "web01"), ObjectKey(machines.PLACED_VMIS, "demo", "web01")
 PODS = ListKey(machines.LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
 INTEL, AMD = "cpu-vendor.node.kubevirt.io/Intel", "cpu-vendor.node.kubevirt.io/AMD"
 

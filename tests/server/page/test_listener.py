@@ -20,7 +20,7 @@ from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, TokenKey
-from webhook.placement.machines import CLAIMS, VMIS, VOLUMES
+from webhook.placement.machines import CLAIMS, PLACED_VMIS, VOLUMES
 from webhook.server import guard
 from webhook.server.authorizer import MAX_IN_FLIGHT, MAX_QUESTIONS
 from webhook.server.guard import BURST, BURST_OF_ALL
@@ -184,7 +184,7 @@ async def test_only_reading(page: Opened, method: str) -> None:
     ],
 )
 async def test_what_is_not_there_is_said_in_a_page(page: Opened, path: str, status: int) -> None:
-    opened = await page({KubeVirtKey(): installed(), ObjectKey(VMIS, "demo", "nobody"): None})
+    opened = await page({KubeVirtKey(): installed(), ObjectKey(PLACED_VMIS, "demo", "nobody"): None})
     got, text = await opened.get(path)
     assert got == status, text
     assert status == 302 or "<h1>" in text

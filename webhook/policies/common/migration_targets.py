@@ -32,8 +32,8 @@ from webhook.placement.machines import (
     MIGRATIONS,
     MOST_RESERVATIONS,
     NO_MIGRATION,
+    PLACED_VMIS,
     STATE_PREFIX,
-    VMIS,
     LauncherPod,
     Migration,
     Vmi,
@@ -62,7 +62,7 @@ _CREATED_BY: Final = "kubevirt.io/created-by"
 
 # What it takes to know where a VM could migrate to.
 RIGHTS: Final = (
-    Right.on(VMIS, verbs=("get",), why="the VM that is to move"),
+    Right.on(PLACED_VMIS, verbs=("get",), why="the VM that is to move"),
     Right.on(LAUNCHER_PODS, verbs=("list",), why="the present pod of a VM that migrates"),
     Right.on(MIGRATIONS, verbs=("get",), why="what the last migration of a VM had added"),
     Right.on(
@@ -161,7 +161,7 @@ def holding_back(vmi: Vmi, configuration: ClusterConfig) -> tuple[str, ...]:
 
 def keys_by_name(namespace: str, name: str) -> tuple[Key[Any], ...]:
     """What `find` reads first of a VMI of this name."""
-    return (ObjectKey(VMIS, namespace, name), NodesKey(), KubeVirtKey())
+    return (ObjectKey(PLACED_VMIS, namespace, name), NodesKey(), KubeVirtKey())
 
 
 def keys_by_vmi(vmi: Vmi, namespace: str) -> tuple[Key[Any], ...]:
@@ -221,7 +221,7 @@ async def find(namespace: str, name: str, facts: Facts, migration: Migration = N
         Unreadable: something that it depends on cannot be read.
     """
     await facts.prefetch(*keys_by_name(namespace, name))
-    vmi = await read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
+    vmi = await read(facts, ObjectKey(PLACED_VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     return None if vmi is None else await of(vmi, namespace, facts, migration)
 
 

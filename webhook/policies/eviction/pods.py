@@ -32,8 +32,8 @@ from webhook.placement.machines import (
     EVACUEES,
     LAUNCHER_PODS,
     MIGRATIONS,
+    PLACED_VMIS,
     UNFINISHED,
-    VMIS,
     Evacuee,
     LauncherPod,
     Migration,
@@ -100,7 +100,9 @@ async def _present_vm(name: str, namespace: str, facts: Facts, settings: Evictio
         busy = _transfer(pod, facts.now, settings)
         return _deny(busy) if busy else skip(owner)
     vmi_name = owner.name or ""
-    vmi = await read(facts, ObjectKey(VMIS, namespace, vmi_name), f"VirtualMachineInstance {namespace}/{vmi_name}")
+    vmi = await read(
+        facts, ObjectKey(PLACED_VMIS, namespace, vmi_name), f"VirtualMachineInstance {namespace}/{vmi_name}"
+    )
     if vmi is None:
         return skip(common.vmi_not_found(namespace, vmi_name))
     if vmi.meta.uid != owner.uid:

@@ -27,7 +27,7 @@ from webhook.placement.eligibility import (
     unmet_requirements,
 )
 from webhook.placement.index import SuggestedSelector
-from webhook.placement.machines import MIGRATIONS, VMIS, Migration, Vmi
+from webhook.placement.machines import MIGRATIONS, PLACED_VMIS, Migration, Vmi
 from webhook.placement.migrations import conflict, describe_evacuation, describe_hotplug, in_flight
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
@@ -374,7 +374,7 @@ def _notes(subject: _Subject) -> Iterator[str]:
 
 async def _running_vmi(question: Question, facts: Facts) -> Vmi:
     namespace, name = question.namespace, question.name
-    vmi = await read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
+    vmi = await read(facts, ObjectKey(PLACED_VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi and not vmi.has_ended:
         return vmi
     vm: Unstructured | Unavailable | None = Unavailable("not looked at")
