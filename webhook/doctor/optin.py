@@ -13,7 +13,7 @@ from webhook.errors import InputError, quote
 from webhook.findings import Finding, check, ok, readable, warning
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
-from webhook.policies.instancetypes.owner import is_allowed
+from webhook.policies.instancetypes.namespace_defaults import is_allowed
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.registry import BY_NAME
 from webhook.policies.scheduling.settings import SchedulingSettings

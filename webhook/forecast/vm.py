@@ -52,7 +52,7 @@ from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import read, read_configuration
 from webhook.policies.common.volumes import NewClaim, review_volumes_of_starting
 from webhook.policies.eviction.settings import EvictionSettings
-from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
+from webhook.policies.instancetypes.namespace_defaults import INJECTED_ANNOTATIONS
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question, ReasonReport, reasons_of
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.policies.scheduling import spread

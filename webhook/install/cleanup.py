@@ -28,7 +28,7 @@ from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import Manifests, writers
-from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS as DEFAULTS_ANNOTATIONS
+from webhook.policies.instancetypes.namespace_defaults import INJECTED_ANNOTATIONS as DEFAULTS_ANNOTATIONS
 from webhook.policies.scheduling.spread import without_injected
 
 FIELD_MANAGER: Final = "kubevirt-webhook-cleanup"

@@ -27,8 +27,8 @@ from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, M
 from webhook.kubevirt.rules import Rules, share_vm
 from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.policies.common.ownership import Manifests, writers
-from webhook.policies.instancetypes import owner, reasons
-from webhook.policies.instancetypes.owner import Default, Findings
+from webhook.policies.instancetypes import namespace_defaults, reasons
+from webhook.policies.instancetypes.namespace_defaults import Default, Findings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
 _GUEST_MEMORY: Final = ("spec", "template", "spec", "domain", "memory", "guest")
@@ -75,15 +75,15 @@ class _Update(msgspec.Struct, frozen=True):
     def kept_defaults(self) -> list[Default]:
         return [slot.kept for slot in self.slots if slot.kept]
 
-    def read(self, without: Sequence[Default] = ()) -> Json:
+    def shared_without(self, defaults: Sequence[Default]) -> Json:
         """The VM as it is to be, as `share_vm` returns it, without some defaults."""
-        left_out = [default.matcher.field for default in without]
+        left_out = [default.matcher.field for default in defaults]
         return self.share(self.vm, {field: value for field, value in self.spec.items() if field not in left_out})
 
     def share(self, vm: Unstructured, spec: Json) -> Json:
         """The VM as it is to be, or as it is stored, with its spec or a part of it, as `share_vm` returns it."""
         # The stored status: the API server puts it back only after mutating webhooks.
-        plain = owner.plain_object(vm, self.findings.lookups.namespace, self.old.status or {})
+        plain = namespace_defaults.plain_object(vm, self.findings.lookups.namespace, self.old.status or {})
         return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
 
 
@@ -99,13 +99,13 @@ async def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: 
     # Without KubeVirt's configuration nothing of an update is decided.
     update = _Update(vm, old, Manifests(vm), (await lookups.configuration()).rules, findings, [])
     for matcher in MATCHERS:
-        update.slots.append(await _slot(matcher, update, owner.default_of(matcher, old, stored_manifests)))
+        update.slots.append(await _slot(matcher, update, namespace_defaults.default_of(matcher, old, stored_manifests)))
     outgrown = _outgrown_defaults(update)
     carried, put_back = _preserved_defaults(update), []
     try:
         fit, unfit = await _fit(update, outgrown, carried)
         if fit.crash:
-            return owner.deny_crash(fit.crash)
+            return namespace_defaults.deny_crash(fit.crash)
         outgrown |= unfit
         put_back = [default for default in carried if default in fit.chosen]
         findings.note_unfit(carried, fit)
@@ -123,8 +123,8 @@ async def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: 
     if put_back:
         findings.reasons.insert(0, reasons.defaults_preserved(injected_values.items()))
     if _has_lost_its_size(update, outgrown, put_back):
-        metadata = owner.template_metadata(vm)
-        if await owner.preset_size(metadata, lookups, findings.warnings) is None:
+        metadata = namespace_defaults.template_metadata(vm)
+        if await namespace_defaults.preset_size(metadata, lookups, findings.warnings) is None:
             findings.note(reasons.size_removed, warn=True)
     if not findings.reasons:
         findings.note(reasons.defaults_kept if update.kept_defaults else reasons.nothing_to_preserve)
@@ -142,7 +142,7 @@ def _changes(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequenc
 
 async def _fit(
     update: _Update, outgrown: Mapping[Matcher, str], carried: Sequence[Default]
-) -> tuple[owner.Fit, dict[Matcher, str]]:
+) -> tuple[namespace_defaults.Fit, dict[Matcher, str]]:
     """Which defaults fit the VM as it is to be, and why those that stand in it do not any more.
 
     Raises:
@@ -153,11 +153,11 @@ async def _fit(
     standing = update.kept_defaults if any(now.get(field) != before.get(field) for field in _DECISIVE) else []
     evaluated = [default for default in standing if default.matcher not in outgrown]
     tried = sorted([*evaluated, *carried], key=lambda default: MATCHERS.index(default.matcher))
-    fit = await owner.fit_defaults(update.read(standing), tried, update.findings.lookups)
+    fit = await namespace_defaults.fit_defaults(update.shared_without(standing), tried, update.findings.lookups)
     unfit = {default.matcher: fit.why_not for default in evaluated if default not in fit.chosen}
     if unfit:
         stored = update.share(update.old, before)
-        if await owner.find_rejection(stored, update.kept_defaults, update.findings.lookups) is not None:
+        if await namespace_defaults.find_rejection(stored, update.kept_defaults, update.findings.lookups) is not None:
             # It didn't fit before either, so that is not the owner's doing.
             unfit = {}
     return fit, unfit
@@ -166,7 +166,7 @@ async def _fit(
 async def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
     """What an update does to one matcher, whose default the stored VM had; None: it had none."""
     vm, old, findings = update.vm, update.old, update.findings
-    field, annotation = matcher.field, owner.INJECTED_ANNOTATIONS[matcher.field]
+    field, annotation = matcher.field, namespace_defaults.INJECTED_ANNOTATIONS[matcher.field]
     injected_value, current = vm.meta.annotation(annotation), (vm.spec or {}).get(field)
     default: Json = (old.spec or {}).get(field) or {}
     if current is None:
@@ -181,7 +181,7 @@ async def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
         own = await _owners_part(matcher, default, current, update)
     if own:
         return _Slot(matcher, own.value, tuple(_separate(matcher, update, own)))
-    standing = owner.default_of(matcher, vm, update.manifests)
+    standing = namespace_defaults.default_of(matcher, vm, update.manifests)
     if standing is None:
         findings.note(reasons.owner_chose(field))
     return _Slot(matcher, current, kept=Default(matcher, current, standing) if standing else None)
@@ -234,7 +234,7 @@ def _was_expanded(old: Unstructured) -> bool:
 
 def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
     """The default of a stored VM that was written out in it; None where it had none."""
-    annotation = owner.INJECTED_ANNOTATIONS[matcher.field]
+    annotation = namespace_defaults.INJECTED_ANNOTATIONS[matcher.field]
     injected_value = old.meta.annotation(annotation)
     if not injected_value or (old.spec or {}).get(matcher.field) is not None or not _was_expanded(old):
         return None
@@ -261,7 +261,7 @@ def _separate(matcher: Matcher, update: _Update, own: _OwnPart) -> Iterator[Chan
 
 def _remove_annotation(matcher: Matcher, update: _Update) -> Iterator[Change]:
     """The change that removes a default's annotation; none where a manifest declares it, and would bring it back."""
-    path = ("metadata", "annotations", owner.INJECTED_ANNOTATIONS[matcher.field])
+    path = ("metadata", "annotations", namespace_defaults.INJECTED_ANNOTATIONS[matcher.field])
     injected_value = update.vm.meta.annotation(path[-1])
     if injected_value and not update.manifests.declare(path, injected_value):
         yield Change(path, injected_value, None, reasons.DEFAULT_WITHDRAWN)
@@ -273,12 +273,14 @@ def _outgrown_defaults(update: _Update) -> dict[Matcher, str]:
     if field is None or before is not None:
         return {}
     matchers, settings = [kept.matcher for kept in update.kept_defaults], update.findings.settings
-    return {each: reasons.vm_size(field) for each in matchers if not owner.goes_beside_a_size(each, settings)}
+    return {
+        each: reasons.vm_size(field) for each in matchers if not namespace_defaults.goes_beside_a_size(each, settings)
+    }
 
 
 def _preserved_defaults(update: _Update) -> list[Default]:
     """The defaults that were lost and are to be put back if they fit."""
-    if owner.has_opted_out(update.vm):
+    if namespace_defaults.has_opted_out(update.vm):
         return []
     # A size that stood there before is no news: a preference beside it was given by a wider scope.
     was_sized = _size(update.old) is not None and not _was_expanded(update.old)

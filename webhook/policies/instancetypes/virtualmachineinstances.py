@@ -27,8 +27,7 @@ from webhook.kubevirt.rejection import CAUSES_SHOWN, Cause, Conflicts, NotFound,
 from webhook.kubevirt.vm import standalone_vmi
 from webhook.kubevirt.vm.size import size_field
 from webhook.kubevirt.vm.standalone_vmi import Filled
-from webhook.policies.instancetypes import owner
-from webhook.policies.instancetypes import reasons as instancetypes
+from webhook.policies.instancetypes import namespace_defaults, reasons
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 
@@ -68,12 +67,12 @@ async def fill_vmi(
         return skip(common.other_operation(request.operation))
     controller = vmi.meta.controller_owner()
     if controller and (controller.kind, controller.group) == ("VirtualMachine", names.KUBEVIRT_GROUP):
-        return skip(instancetypes.owned_by_a_vm)
-    if owner.has_opted_out(vmi):
+        return skip(reasons.owned_by_a_vm)
+    if namespace_defaults.has_opted_out(vmi):
         return skip(common.opted_out(names.INSTANCETYPES))
-    wishes, reasons = _wishes(vmi, settings)
+    wishes, why_not = _wishes(vmi, settings)
     if not wishes:
-        return Decision(tuple(reasons) or (instancetypes.nothing_requested,))
+        return Decision(tuple(why_not) or (reasons.nothing_requested,))
     # What is written out stays, whatever the objects say later.
     lookups = Lookups(facts.fresh(), request.namespace or "")
     try:
@@ -81,9 +80,9 @@ async def fill_vmi(
     except _Denied as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
     except (UnsupportedReleaseError, Unreadable) as error:
-        return owner.skip_unevaluated(error, "no default was applied to the VMI")
+        return namespace_defaults.skip_unevaluated(error, "no default was applied to the VMI")
     except InputError as error:
-        reason = instancetypes.vmi_not_filled(str(error))
+        reason = reasons.vmi_not_filled(str(error))
         if any(wish.is_explicit for wish in wishes):
             return Decision((reason,), denial=Denial(422, reason.text))
         return skip(reason, warn=True)
@@ -91,23 +90,23 @@ async def fill_vmi(
 
 def _wishes(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wish], list[Reason]]:
     """What the VMI's annotations name, else the defaults that apply to it; and why others do not."""
-    wishes, reasons = [], []
+    wishes, why_not = [], []
     size = size_field((vmi.spec or {}).get("domain"))
     for matcher in MATCHERS:
         annotation = vmi.meta.annotation(_ANNOTATIONS[matcher.field])
-        injected_value = vmi.meta.annotation(owner.INJECTED_ANNOTATIONS[matcher.field])
-        text = owner.default(matcher, settings)
+        injected_value = vmi.meta.annotation(namespace_defaults.INJECTED_ANNOTATIONS[matcher.field])
+        text = namespace_defaults.default(matcher, settings)
         if injected_value:
-            reasons.append(instancetypes.already_applied(matcher.field, injected_value))
+            why_not.append(reasons.already_applied(matcher.field, injected_value))
         elif annotation:
             wishes.append(_Wish(matcher, annotation, is_explicit=True))
         elif annotation is not None:
-            reasons.append(instancetypes.owner_declined(matcher.field))
-        elif text and size and not owner.goes_beside_a_size(matcher, settings):
-            reasons.append(instancetypes.sized(matcher.field, instancetypes.vmi_size(size)))
+            why_not.append(reasons.owner_declined(matcher.field))
+        elif text and size and not namespace_defaults.goes_beside_a_size(matcher, settings):
+            why_not.append(reasons.sized(matcher.field, reasons.vmi_size(size)))
         elif text:
             wishes.append(_Wish(matcher, text, is_explicit=False))
-    return wishes, reasons
+    return wishes, why_not
 
 
 async def _fill(vmi: Unstructured, wishes: list[_Wish], lookups: Lookups, settings: InstancetypeSettings) -> Decision:
@@ -120,15 +119,15 @@ async def _fill(vmi: Unstructured, wishes: list[_Wish], lookups: Lookups, settin
     beside_none = [
         wish.matcher
         for wish, _ in references.values()
-        if not (wish.is_explicit or owner.goes_beside_a_size(wish.matcher, settings))
+        if not (wish.is_explicit or namespace_defaults.goes_beside_a_size(wish.matcher, settings))
     ]
     await lookups.prefetch((named for _, named in references.values()), presets=bool(beside_none))
     metadata = {"labels": vmi.meta.labels, "annotations": vmi.meta.annotations}
-    sizing = await owner.preset_size(metadata, lookups, warnings) if beside_none else None
+    sizing = await namespace_defaults.preset_size(metadata, lookups, warnings) if beside_none else None
     for matcher in beside_none if sizing else ():
         del references[matcher]
     if sizing and not references:
-        return Decision((instancetypes.sized("instancetype or preference", sizing),), warnings=tuple(warnings))
+        return Decision((reasons.sized("instancetype or preference", sizing),), warnings=tuple(warnings))
     existing: dict[Matcher, _Existing] = {}
     for matcher, (wish, named) in references.items():
         whole = lookups.get(named.kind, lookups.namespace, named.name)
@@ -136,13 +135,13 @@ async def _fill(vmi: Unstructured, wishes: list[_Wish], lookups: Lookups, settin
             existing[matcher] = _Existing(wish, named, whole)
         else:
             missing = NotFound(named.kind, named.name)
-            _give_up(wish, instancetypes.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
+            _give_up(wish, reasons.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
     filled, fitting = await _fit(vmi, existing, lookups, warnings)
     if filled is None:
-        return Decision((instancetypes.no_default_applied,), warnings=tuple(warnings))
+        return Decision((reasons.no_default_applied,), warnings=tuple(warnings))
     injected_values = {matcher.field: str(existing[matcher].named) for matcher in fitting}
     made = _changes(vmi, filled, injected_values)
-    return Decision((instancetypes.applied(injected_values),), made, warnings=tuple(warnings), notes=injected_values)
+    return Decision((reasons.applied(injected_values),), made, warnings=tuple(warnings), notes=injected_values)
 
 
 def _resolve(
@@ -151,10 +150,12 @@ def _resolve(
     try:
         named = find.parse(wish.matcher, wish.text, _place(wish))
     except InputError as error:
-        _give_up(wish, instancetypes.DENIED, Denial(422, str(error)), warnings)
+        _give_up(wish, reasons.DENIED, Denial(422, str(error)), warnings)
         return None
-    if not owner.is_allowed(wish.matcher, named, settings):
-        _give_up(wish, instancetypes.NOT_ALLOWED, Denial(403, owner.not_allowed(named, namespace, settings)), warnings)
+    if not namespace_defaults.is_allowed(wish.matcher, named, settings):
+        _give_up(
+            wish, reasons.NOT_ALLOWED, Denial(403, namespace_defaults.not_allowed(named, namespace, settings)), warnings
+        )
         return None
     return named
 
@@ -167,7 +168,7 @@ async def _fit(
     Both, else without a default: the instancetype alone, else the preference alone. What the owner's annotations name
     is never left out for the sake of a default.
     """
-    plain = owner.plain_object(vmi, lookups.namespace, {})
+    plain = namespace_defaults.plain_object(vmi, lookups.namespace, {})
     explicit = [matcher for matcher, each in existing.items() if each.wish.is_explicit]
     alone = [[matcher] for matcher in existing if len(existing) > 1 and explicit in ([], [matcher])]
     rejections: dict[tuple[Matcher, ...], Rejection] = {}
@@ -185,7 +186,7 @@ async def _fit(
         if matcher not in fitting:
             # Why it cannot be applied by itself; if it was not tried so, why both cannot.
             why = rejections.get((matcher,)) or rejections[tuple(existing)]
-            _give_up(existing[matcher].wish, instancetypes.DENIED, _denial(why), warnings)
+            _give_up(existing[matcher].wish, reasons.DENIED, _denial(why), warnings)
     return filled, fitting
 
 
@@ -194,13 +195,13 @@ def _give_up(wish: _Wish, code: str, denial: Denial, warnings: list[Reason]) -> 
     if wish.is_explicit:
         raise _Denied(code, denial)
     default = f"{wish.matcher.field} {quote(wish.text)}"
-    warnings.append(instancetypes.default_unusable(default, denial.message))
+    warnings.append(reasons.default_unusable(default, denial.message))
 
 
 def _place(wish: _Wish) -> str:
     if wish.is_explicit:
         return f"metadata.annotations[{_ANNOTATIONS[wish.matcher.field]}]"
-    return owner.DEFAULT_ANNOTATIONS[wish.matcher.field]
+    return namespace_defaults.DEFAULT_ANNOTATIONS[wish.matcher.field]
 
 
 def _denial(rejection: Rejection) -> Denial:
@@ -211,13 +212,14 @@ def _denial(rejection: Rejection) -> Denial:
 
 
 def _changes(vmi: Unstructured, filled: Filled, injected_values: dict[str, str]) -> tuple[Change, ...]:
-    written = changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], instancetypes.APPLIED)
+    written = changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], reasons.APPLIED)
     path, old = ("metadata", "annotations"), vmi.meta.annotations or {}
     annotations = filled.after["metadata"].get("annotations", {}) | {
-        owner.INJECTED_ANNOTATIONS[field]: injected_value for field, injected_value in injected_values.items()
+        namespace_defaults.INJECTED_ANNOTATIONS[field]: injected_value
+        for field, injected_value in injected_values.items()
     }
     recorded = [
-        Change((*path, key), old.get(key), value, instancetypes.APPLIED)
+        Change((*path, key), old.get(key), value, reasons.APPLIED)
         for key, value in annotations.items()
         if old.get(key) != value
     ]

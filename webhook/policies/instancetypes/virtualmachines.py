@@ -28,10 +28,9 @@ from webhook.kubevirt.types.core import MATCHER
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import size_field
 from webhook.policies.common.ownership import Manifests
-from webhook.policies.instancetypes import owner
-from webhook.policies.instancetypes import reasons as instancetypes
+from webhook.policies.instancetypes import namespace_defaults, reasons
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError, named_references
-from webhook.policies.instancetypes.owner import Default, Findings
+from webhook.policies.instancetypes.namespace_defaults import Default, Findings
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.instancetypes.updates import evaluate_update
 
@@ -52,7 +51,7 @@ async def apply_defaults(
             return await evaluate_update(vm, request.old_object, findings)
         return await _evaluate_create(vm, findings)
     except (UnsupportedReleaseError, Unreadable, InputError) as error:
-        return owner.skip_unevaluated(error, "no default instancetype or preference was applied")
+        return namespace_defaults.skip_unevaluated(error, "no default instancetype or preference was applied")
 
 
 def _pass_over(vm: UnstructuredVm, request: Request[UnstructuredVm], settings: InstancetypeSettings) -> Decision | None:
@@ -70,42 +69,46 @@ async def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
     lookups, settings = findings.lookups, findings.settings
     rules = (await lookups.configuration()).rules
     # The status of an object to be created is what its sender claims; the API server drops it.
-    candidate = owner.plain_object(vm, lookups.namespace, {})
-    read = share_vm(candidate, rules)
-    spec = read["spec"]
+    candidate = namespace_defaults.plain_object(vm, lookups.namespace, {})
+    shared = share_vm(candidate, rules)
+    spec = shared["spec"]
     references: dict[Matcher, find.SpecReference] = {}
-    if owner.has_opted_out(vm):
+    if namespace_defaults.has_opted_out(vm):
         findings.note(common.opted_out(names.INSTANCETYPES))
     else:
         for matcher in MATCHERS:
             if named := _default_for(matcher, vm, spec, findings):
                 references[matcher] = named
     # A preset's size counts like the VM's own.
-    beside_none = [matcher for matcher in references if not owner.goes_beside_a_size(matcher, settings)]
+    beside_none = [matcher for matcher in references if not namespace_defaults.goes_beside_a_size(matcher, settings)]
     # Without a preference KubeVirt cannot crash, and what the VM names is not looked up.
     needs_named = settings.expand or PREFERENCE_MATCHER.field in spec
-    expected = [*references.values(), *(named_references(read) if needs_named else ())]
+    expected = [*references.values(), *(named_references(shared) if needs_named else ())]
     await lookups.prefetch(expected, presets=bool(beside_none))
-    metadata = owner.template_metadata(vm)
-    why_not = await owner.preset_size(metadata, lookups, findings.warnings) if beside_none else None
+    metadata = namespace_defaults.template_metadata(vm)
+    why_not = await namespace_defaults.preset_size(metadata, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
-        findings.note(instancetypes.sized(matcher.field, why_not or ""))
+        findings.note(reasons.sized(matcher.field, why_not or ""))
         del references[matcher]
     defaults = list(_existing_defaults(references, findings))
-    fit = await owner.fit_defaults(read, defaults, lookups)
+    fit = await namespace_defaults.fit_defaults(shared, defaults, lookups)
     if fit.crash:
-        return owner.deny_crash(fit.crash)
+        return namespace_defaults.deny_crash(fit.crash)
     chosen = fit.chosen
     is_unfit = len(fit.chosen) < len(defaults)
     # What validation warns of comes first: without its instancetype no default would fit.
-    findings.note_unfit(defaults, fit, warn=not (is_unfit and _lacks_instancetype(read, lookups, rules)))
-    if settings.expand and not owner.has_opted_out(vm) and (expanded := await _expand(vm, candidate, chosen, findings)):
+    findings.note_unfit(defaults, fit, warn=not (is_unfit and _lacks_instancetype(shared, lookups, rules)))
+    if (
+        settings.expand
+        and not namespace_defaults.has_opted_out(vm)
+        and (expanded := await _expand(vm, candidate, chosen, findings))
+    ):
         return expanded
     if chosen:
         injected_values = [(default.matcher.field, default.injected_value) for default in chosen]
-        findings.reasons.insert(0, instancetypes.defaults_injected(injected_values))
+        findings.reasons.insert(0, reasons.defaults_injected(injected_values))
     elif not findings.reasons:
-        findings.note(instancetypes.no_defaults)
+        findings.note(reasons.no_defaults)
     made = _injections(tuple([(default.matcher, default.injected_value) for default in chosen]))
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
 
@@ -126,7 +129,7 @@ def _existing_defaults(references: Mapping[Matcher, find.SpecReference], finding
         if findings.lookups.get(named.kind, findings.lookups.namespace, named.name) is not None:
             yield Default.of(matcher, named)
         else:
-            findings.note(instancetypes.default_missing(matcher.field, str(named)), warn=True)
+            findings.note(reasons.default_missing(matcher.field, str(named)), warn=True)
 
 
 # A namespace's VMs get the same defaults one after the other.
@@ -134,34 +137,32 @@ def _existing_defaults(references: Mapping[Matcher, find.SpecReference], finding
 def _injections(injected_values: tuple[tuple[Matcher, str], ...]) -> RepeatedChanges:
     """What writes defaults into a VM that has none of these."""
     defaults = [Default.of(matcher, find.SpecReference(*text.split("/", 1))) for matcher, text in injected_values]
-    return RepeatedChanges(
-        change for default in defaults for change in default.changes(instancetypes.DEFAULTS_INJECTED)
-    )
+    return RepeatedChanges(change for default in defaults for change in default.changes(reasons.DEFAULTS_INJECTED))
 
 
 def _default_for(matcher: Matcher, vm: Unstructured, spec: Json, findings: Findings) -> find.SpecReference | None:
     """The default that a VM should get, if there is one that may be used; a finding says why not."""
     settings = findings.settings
-    text = owner.default(matcher, settings)
+    text = namespace_defaults.default(matcher, settings)
     if not text:
         return None
-    beside = owner.goes_beside_a_size(matcher, settings)
+    beside = namespace_defaults.goes_beside_a_size(matcher, settings)
     if matcher.field in spec:
-        findings.note(instancetypes.owner_chose(matcher.field))
-    elif vm.meta.annotation(owner.INJECTED_ANNOTATIONS[matcher.field]):
-        findings.note(instancetypes.owner_removed(matcher.field))
+        findings.note(reasons.owner_chose(matcher.field))
+    elif vm.meta.annotation(namespace_defaults.INJECTED_ANNOTATIONS[matcher.field]):
+        findings.note(reasons.owner_removed(matcher.field))
     elif (size := size_field(spec["template"].get("spec", {}).get("domain"))) and not beside:
-        findings.note(instancetypes.sized(matcher.field, instancetypes.vm_size(size)))
+        findings.note(reasons.sized(matcher.field, reasons.vm_size(size)))
     else:
         try:
-            reference = find.parse(matcher, text, owner.DEFAULT_ANNOTATIONS[matcher.field])
+            reference = find.parse(matcher, text, namespace_defaults.DEFAULT_ANNOTATIONS[matcher.field])
         except InputError as error:
             why_not = str(error)
         else:
-            if owner.is_allowed(matcher, reference, settings):
+            if namespace_defaults.is_allowed(matcher, reference, settings):
                 return reference
-            why_not = owner.not_allowed(reference, findings.lookups.namespace, settings)
-        findings.note(instancetypes.default_unusable(matcher.field, why_not), warn=True)
+            why_not = namespace_defaults.not_allowed(reference, findings.lookups.namespace, settings)
+        findings.note(reasons.default_unusable(matcher.field, why_not), warn=True)
     return None
 
 
@@ -173,38 +174,42 @@ async def _expand(
     A VM that validation will deny stays as it is: once written out, the mistake could not be found. The annotations of
     defaults are kept: by them the defaults are put back where an overwrite removes all of it.
     """
-    lookups, candidate = findings.lookups, owner.with_defaults(candidate, defaults)
+    lookups, candidate = findings.lookups, namespace_defaults.with_defaults(candidate, defaults)
     vm_matchers = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]
     if not any(vm_matchers):
         return None
     if any(vm_matcher.get("inferFromVolume") for vm_matcher in vm_matchers if vm_matcher):
-        findings.note(instancetypes.not_expanded_inferred, warn=True)
+        findings.note(reasons.not_expanded_inferred, warn=True)
         return None
     configuration = await lookups.configuration()
     rules = configuration.rules
-    read = read_vm(candidate, rules)
-    rejection = await owner.find_rejection(share_vm(candidate, rules), (), lookups)
-    why_not = rejection.what if rejection else await owner.reason_forbidden(read, lookups, findings.settings)
+    decoded = read_vm(candidate, rules)
+    rejection = await namespace_defaults.find_rejection(share_vm(candidate, rules), (), lookups)
+    why_not = (
+        rejection.what if rejection else await namespace_defaults.reason_forbidden(decoded, lookups, findings.settings)
+    )
     if why_not:
-        findings.note(instancetypes.not_expanded(why_not))
+        findings.note(reasons.not_expanded(why_not))
         return None
     if lookups.passed_over:
-        findings.note(instancetypes.not_expanded_architecture, warn=True)
+        findings.note(reasons.not_expanded_architecture, warn=True)
         return None
     shape = rules.vm
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
-    preferences.storage_class(owner.preference_of(read, lookups, rules), read["spec"].get("dataVolumeTemplates", []))
+    preferences.storage_class(
+        namespace_defaults.preference_of(decoded, lookups, rules), decoded["spec"].get("dataVolumeTemplates", [])
+    )
     try:
-        after = expand(encode(shape, read), lookups.get, configuration)
+        after = expand(encode(shape, decoded), lookups.get, configuration)
     except Rejection as rejection:
-        findings.note(instancetypes.not_expanded(rejection.what), warn=True)
+        findings.note(reasons.not_expanded(rejection.what), warn=True)
         return None
     before = encode(shape, candidate)
     named = zip(MATCHERS, vm_matchers, strict=True)
     made = {matcher.field: _source(matcher, vm_matcher) for matcher, vm_matcher in named if vm_matcher}
-    findings.reasons.insert(0, instancetypes.expanded(made))
-    written = changes(("spec",), vm.spec, before["spec"], after["spec"], instancetypes.EXPANDED)
-    annotation_changes = [default.annotation_change(instancetypes.EXPANDED) for default in defaults]
+    findings.reasons.insert(0, reasons.expanded(made))
+    written = changes(("spec",), vm.spec, before["spec"], after["spec"], reasons.EXPANDED)
+    annotation_changes = [default.annotation_change(reasons.EXPANDED) for default in defaults]
     return findings.decision(
         changes=[*written, *annotation_changes], notes={field: str(source) for field, source in made.items()}
     )
@@ -228,21 +233,21 @@ async def validate_vm(
         return passed_over
     spec = vm.spec or {}
     if all(spec.get(matcher.field) is None for matcher in MATCHERS):
-        return skip(instancetypes.no_matcher)
+        return skip(reasons.no_matcher)
     old = (request.old_object.spec if request.old_object else None) or {}
     changed = [matcher for matcher in MATCHERS if spec.get(matcher.field) != old.get(matcher.field)]
     if request.operation == "UPDATE" and not changed and spec.get("template") == old.get("template"):
-        return skip(instancetypes.unchanged)
+        return skip(reasons.unchanged)
     lookups = Lookups(facts, request.namespace or "")
     try:
         return await _evaluate(vm, request.operation, changed, lookups, settings)
-    except Rejection as crash:
-        return _deny(instancetypes.DENIED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
+    except Crash as crash:
+        return _deny(reasons.DENIED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
     except (UnsupportedReleaseError, Unreadable, InputError) as error:
         if isinstance(error, Unreadable) and settings.failure_policy == "Fail":
-            reason = instancetypes.lookup_failed(error.why)
+            reason = reasons.lookup_failed(error.why)
             return Decision((reason,), denial=Denial(503, reason.text))
-        return owner.skip_unevaluated(error, "the VM's instancetype was not validated")
+        return namespace_defaults.skip_unevaluated(error, "the VM's instancetype was not validated")
 
 
 async def _evaluate(
@@ -260,26 +265,28 @@ async def _evaluate(
         except InputError as error:
             # Nor does one that can't be read.
             return _deny(common.INVALID_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
-        text = await owner.reason_forbidden({"spec": {INSTANCETYPE_MATCHER.field: decoded_matcher}}, lookups, settings)
+        text = await namespace_defaults.reason_forbidden(
+            {"spec": {INSTANCETYPE_MATCHER.field: decoded_matcher}}, lookups, settings
+        )
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
-            return _deny(instancetypes.NOT_ALLOWED, 403, [cause])
+            return _deny(reasons.NOT_ALLOWED, 403, [cause])
     configuration = await lookups.configuration()
     decoded = read_vm(candidate, configuration.rules)
     await lookups.prefetch_named(decoded)
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups, configuration.rules)]
     if missing and settings.missing == "deny":
-        return _deny(instancetypes.MISSING, 422, missing)
+        return _deny(reasons.MISSING, 422, missing)
     answer = webhooks.evaluate_vm(decoded, lookups.get, configuration)
     if not answer.is_allowed:
         ways_out = _ways_out(vm, operation, candidate, lookups, configuration)
-        return _deny(instancetypes.DENIED, answer.code, answer.causes, answer.message, ways_out)
+        return _deny(reasons.DENIED, answer.code, answer.causes, answer.message, ways_out)
     if missing:
-        reasons = tuple(instancetypes.missing(each.what, each.reason == "FieldValueNotFound") for each in missing)
-        return Decision(reasons, warnings=reasons)
+        doubts = tuple(reasons.missing(each.what, each.reason == "FieldValueNotFound") for each in missing)
+        return Decision(doubts, warnings=doubts)
     # KubeVirt has inferred both by the time that it asks: only who reviews a manifest has something left to infer.
     infers = any("inferFromVolume" in decoded["spec"].get(matcher.field, {}) for matcher in MATCHERS)
-    return Decision((instancetypes.not_validated_inferred if infers else instancetypes.valid,))
+    return Decision((reasons.not_validated_inferred if infers else reasons.valid,))
 
 
 def _missing(matcher: Matcher, vm: Json, lookups: Lookups, rules: Rules) -> Iterator[Cause]:
@@ -289,7 +296,7 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups, rules: Rules) -> Iter
     if not vm_matcher.keys() & {"name", "revisionName"}:
         # Only inference leaves such a matcher. KubeVirt never looks at the VM again, and denies every change of it.
         label = f"instancetype.kubevirt.io/default-{matcher.field}"
-        yield Cause("FieldValueInvalid", instancetypes.names_nothing(matcher.field, label), f"spec.{matcher.field}")
+        yield Cause("FieldValueInvalid", reasons.names_nothing(matcher.field, label), f"spec.{matcher.field}")
         return
     try:
         matcher.find(vm, lookups.get, rules)
@@ -307,15 +314,17 @@ def _ways_out(
     """What may be new to the user of a denied request: an injected instancetype or preference is in the way."""
     manifests = Manifests(vm)
     injected_values = {
-        matcher: injected_value for matcher in MATCHERS if (injected_value := owner.default_of(matcher, vm, manifests))
+        matcher: injected_value
+        for matcher in MATCHERS
+        if (injected_value := namespace_defaults.default_of(matcher, vm, manifests))
     }
     if operation == "CREATE":
         ours = injected_values.get(INSTANCETYPE_MATCHER)
-        return (Reason(instancetypes.DENIED, instancetypes.way_out_at_create(ours)),) if ours else ()
+        return (Reason(reasons.DENIED, reasons.way_out_at_create(ours)),) if ours else ()
     for without in ((INSTANCETYPE_MATCHER,), (PREFERENCE_MATCHER,), MATCHERS):
         if all(matcher in injected_values for matcher in without) and _fits(without, candidate, lookups, configuration):
             defaults = {matcher.field: injected_values[matcher] for matcher in without}
-            return (Reason(instancetypes.DENIED, instancetypes.way_out_at_update(defaults)),)
+            return (Reason(reasons.DENIED, reasons.way_out_at_update(defaults)),)
     return ()
 
 
