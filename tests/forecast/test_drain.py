@@ -112,6 +112,11 @@ class TestEvictions:
         found = only(**options)
         assert (found.outcome, found.code) == (outcome, code)
 
+    def test_whose_strategy_counts(self, golden: Golden) -> None:
+        """A VMI from before KubeVirt 1.1 has none; an unknown one is that of a newer KubeVirt."""
+        own = ({"strategy": "None"}, {"evictionStrategy": "None"}, {"evictionStrategy": "Whatever"})
+        golden("\n".join(only(**options).reason for options in own))
+
     @pytest.mark.parametrize("release", ["1.6.4", "1.6.5"])
     def test_a_vm_whose_persistent_state_kubevirt_does_not_find(self, release: str) -> None:
         vmi, pod = vm("web", "a")
