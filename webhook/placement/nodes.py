@@ -103,14 +103,14 @@ class LabelKeys:
     """The keys of some nodes' labels, each with its index; equal ones are one object for as long as any is in use.
 
     Args:
-        keys: the keys, in their order.
+        keys: the keys, in their order, interned.
         usual: the values of the first node that has these keys.
     """
 
     __slots__ = ("__weakref__", "indexes", "starting", "usual")
 
     def __init__(self, keys: tuple[str, ...], usual: tuple[str, ...]) -> None:
-        self.indexes: Final = {sys.intern(key): index for index, key in enumerate(keys)}
+        self.indexes: Final = {key: index for index, key in enumerate(keys)}
         self.usual: Final = usual
         # Of `labels_starting_with`, by its arguments: the keys with the other prefix, as they are, and their indexes.
         self.starting: Final[dict[tuple[str, str], tuple[tuple[str, str, int], ...]]] = {}
@@ -127,7 +127,7 @@ class Labels(Mapping[str, str]):
     """The labels of one node, which never change.
 
     Args:
-        labels: values by key; they are interned, because thousands of nodes share them.
+        labels: values by key; both are interned, because thousands of nodes share them.
 
     Attributes:
         table: the keys.
@@ -138,7 +138,7 @@ class Labels(Mapping[str, str]):
     __slots__ = ("own", "table", "usual")
 
     def __init__(self, labels: Mapping[str, str]) -> None:
-        keys, values = tuple(labels), tuple(map(sys.intern, labels.values()))
+        keys, values = tuple(map(sys.intern, labels)), tuple(map(sys.intern, labels.values()))
         table = _TABLES.get(keys)
         if table is None:
             table = _TABLES[keys] = LabelKeys(keys, values)
