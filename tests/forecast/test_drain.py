@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.builders import config_of
 from tests.forecast import clusters
-from tests.forecast.clusters import GIB, apart, budget, filler, node, quota, snapshot, vm
+from tests.forecast.clusters import GIB, apart, budget, filler, node, quota, snapshot, together, vm
 from tests.forecast.oracle import Simulated, shuffled, thorough
 from tests.golden_files import Golden
 from webhook.admission.step_budget import StepBudget
@@ -679,3 +679,13 @@ def test_a_node_that_is_uncordoned_or_added_takes_each_vm_that_is_named(world: A
             assert takes_all(msgspec.structs.replace(world, nodes=opened), change, name), change
         elif change.change.startswith("add an empty node"):
             assert takes_all(enlarged(world, DRAINED, "new"), change, "new"), change
+
+
+def test_rules_between_pods_leave_no_domain_out_of_a_hard_spread() -> None:
+    """PodTopologySpread looks at the pod's selector and node affinity alone: the zone without a rack counts, too."""
+    labels = {"app": "web"}
+    hard = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    spread = [{**hard, "labelSelector": {"matchLabels": labels}}]
+    nodes = [node("a", zone="1", rack="1"), node("b", zone="1", rack="1"), node("c", zone="2")]
+    mover = vm("web", "a", labels=labels, topologySpreadConstraints=spread, affinity=together("rack", app="web"))
+    assert code(nodes, mover) == "pods-apart"

@@ -13,7 +13,7 @@ from webhook.forecast.drain import MAX_STEPS, plan
 from webhook.k8s.types.scheduling import Affinity, TopologySpreadConstraint
 from webhook.placement import pod_rules
 from webhook.placement.index import NodeIndex
-from webhook.placement.pod_rules import POD_ANTI_AFFINITY, PodConstraints, PodInfo, RuleIndex, rules_of
+from webhook.placement.pod_rules import POD_AFFINITY, POD_ANTI_AFFINITY, PodConstraints, PodInfo, RuleIndex, rules_of
 
 NAMESPACES = {"shop": {"team": "x"}, "lab": {"team": "y"}, "bare": {}}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -149,3 +149,15 @@ def test_rules_that_tenants_write_by_the_thousand_take_bounded_steps(monkeypatch
         return work.spent
 
     assert 0 < steps(400) < 5 * steps(100)
+
+
+def test_pods_on_nodes_without_the_key_are_in_no_domain_that_others_could_join(found: RuleIndex) -> None:
+    """kube-scheduler counts pods by their domains alone, so the first one that has a domain may go anywhere."""
+    near = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+    first = PodInfo("shop", {"app": "x"}, rules(near, kind="podAffinity"))
+    bare = RuleIndex(NodeIndex([read_node(node("a", zone="1")), read_node(node("b"))]))
+    for index, at in ((bare, 1), (found, 2)):
+        index.track(first)
+        index.add(info("there", app="x"), at)
+    assert excluded(bare, first) == {POD_AFFINITY: 0b10}
+    assert excluded(found, first) == {POD_AFFINITY: 0b011}

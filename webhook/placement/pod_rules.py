@@ -520,7 +520,7 @@ class RuleIndex:
         nodes = -1
         for near in pod.rules.affinity:
             nodes &= self._tracked[near].meant.nodes
-        first = not any(self._tracked[near].meant.at for near in pod.rules.affinity)
+        first = not any(self._tracked[near].meant.nodes for near in pod.rules.affinity)
         if first and all(pod.meets(near) for near in pod.rules.affinity):
             # The first of pods that want to be together may go to any domain.
             nodes = -1

@@ -50,12 +50,16 @@ from webhook.placement.nodes import (
 )
 from webhook.placement.pod_rules import NodesByNumber, PodInfo, RuleIndex, add_numbers, group_by_number
 from webhook.placement.profiles import Profile
+from webhook.placement.requirements import Origin
 from webhook.placement.scores import ImageIndex, KubernetesVersion, Load, NodeResources, ResourceScorer
 
 # As elsewhere, what a kubelet has not reported is never a reason against its node.
 _PLENTY: Final = 2**63 - 1
 _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 _NO_LIMITS: Final[Mapping[str, int]] = {}
+# What requires labels of nodes otherwise than by the pod's own selector and node affinity: rules between pods, and
+# where volumes are. PodTopologySpread counts the pods there.
+_NOT_OF_THE_POD: Final = (Origin.RESERVATION, Origin.SPREAD, Origin.POD_AFFINITY, Origin.VOLUMES)
 # Sizes of pods whose scores are kept; each takes some 50 KB with 5,000 nodes.
 MOST_SIZES: Final = 1000
 # kube-scheduler's minFeasibleNodesToFind and minFeasibleNodesPercentageToFind.
@@ -342,7 +346,7 @@ class Simulation:
         if pod.preferred not in self._preferred:
             sums = {0: self._everyone}
             for term, weight in pod.preferred:
-                unmatched = self._index.review((requirements.OneOf(requirements.Origin.AFFINITY, (term,)),)).failures
+                unmatched = self._index.review((requirements.OneOf(Origin.AFFINITY, (term,)),)).failures
                 nodes = self._everyone & ~bitset_union(failure.nodes for failure in unmatched)
                 sums = add_numbers(sums, {weight: nodes})
             self._preferred[pod.preferred] = sums
@@ -475,8 +479,8 @@ def _inclusion(eligibility: Eligibility) -> tuple[int, int]:
         required = failure.requirement
         if isinstance(required, requirements.Untainted | requirements.Uncordoned):
             untolerated |= failure.nodes
-        elif isinstance(required, requirements.Label | requirements.OneOf):
-            unmatched |= 0 if isinstance(required, requirements.Reachable) else failure.nodes
+        elif isinstance(required, requirements.Label | requirements.OneOf) and required.origin not in _NOT_OF_THE_POD:
+            unmatched |= failure.nodes
     return ~unmatched, ~untolerated
 
 
