@@ -203,6 +203,20 @@ def test_a_constraint_that_selects_everything_counts_no_pod() -> None:
     assert cluster.ties("x") == {"a"}
 
 
+@pytest.mark.parametrize("when", ["DoNotSchedule", "ScheduleAnyway"])
+def test_pods_that_are_being_deleted_count_for_affinity_and_not_for_spread(when: str) -> None:
+    spread = {**SPREADING, "topologyKey": HOST, "whenUnsatisfiable": when}
+    leaving = pod("leaving")
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-28T10:00:00Z"
+    apart_from = pod("y", affinity=apart(app="web"), labels={"app": "other"})
+    nodes = [node("a", memory="16Gi"), node("b", memory="16Gi")]
+    cluster = Cluster(nodes, [pod("x", topologySpreadConstraints=[spread]), leaving, pod("stays"), apart_from])
+    cluster.bind("leaving", "a")
+    assert (SPREAD in cluster.scores("x"), cluster.ties("y")) == (False, {"b"})
+    cluster.bind("stays", "b")
+    assert cluster.ties("x") == {"a"}
+
+
 MEMORIES = st.sampled_from(["512Mi", "1Gi", "2Gi"])
 
 

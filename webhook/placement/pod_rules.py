@@ -70,10 +70,13 @@ class AffinityTerm(msgspec.Struct, frozen=True):
 
     Attributes:
         selectors: of affinity those of all terms, for a pod counts only if it meets all.
+        skips_terminating: whether pods that are being deleted do not count: PodTopologySpread leaves them out
+            (``countPodsMatchSelector``), InterPodAffinity counts them.
     """
 
     key: str
     selectors: tuple[PodSelector, ...]
+    skips_terminating: bool = False
 
 
 class SpreadRule(msgspec.Struct, frozen=True):
@@ -136,15 +139,18 @@ NO_PREFERENCES: Final = PodPreferences()
 
 
 class PodInfo(msgspec.Struct, frozen=True):
-    """A pod as rules see it: its namespace and labels, and its own rules."""
+    """A pod as rules see it: its namespace and labels, its own rules, and whether it is being deleted."""
 
     namespace: str
     labels: dict[str, str]
     rules: PodConstraints = PodConstraints()
     preferences: PodPreferences = NO_PREFERENCES
+    is_terminating: bool = False
 
     def meets(self, near: AffinityTerm) -> bool:
         """Whether this pod is one of those that a rule means."""
+        if self.is_terminating and near.skips_terminating:
+            return False
         return all(selector.matches(self.namespace, self.labels) for selector in near.selectors)
 
 
@@ -215,7 +221,8 @@ def spread_of_services(
         return preferences
     expressions = tuple(Expression.equals(*each) for each in sorted(merged.items()))
     selectors = (PodSelector(frozenset((namespace,)), expressions),)
-    rules = tuple(SpreadRule(AffinityTerm(key, selectors), skew, 1, True, False, True) for key, skew in _BY_DEFAULT)
+    nearby = ((AffinityTerm(key, selectors, skips_terminating=True), skew) for key, skew in _BY_DEFAULT)
+    rules = tuple(SpreadRule(near, skew, 1, True, False, True) for near, skew in nearby)
     return msgspec.structs.replace(preferences, spread=rules, spread_by_default=True)
 
 
@@ -284,7 +291,8 @@ def _spread(term: TopologySpreadConstraint, namespace: str, labels: Labels) -> S
     if expressions == ():
         # countPodsMatchSelector takes a selector of everything for one of nothing.
         selector = PodSelector(frozenset((namespace,)), None)
-    near, max_skew = AffinityTerm(term.topology_key or "", (selector,)), 1 if term.max_skew is None else term.max_skew
+    near = AffinityTerm(term.topology_key or "", (selector,), skips_terminating=True)
+    max_skew = 1 if term.max_skew is None else term.max_skew
     by_affinity, by_taints = term.node_affinity_policy != "Ignore", term.node_taints_policy == "Honor"
     return SpreadRule(near, max_skew, term.min_domains or 1, by_affinity, by_taints, counts_itself)
 

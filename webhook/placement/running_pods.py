@@ -89,7 +89,7 @@ def incoming(
     if not spread and profile.spreads_services:
         preferences = spread_of_services(preferences, namespace, labels, services)
     return SimulatedPod(
-        PodInfo(namespace, labels, rules, preferences),
+        PodInfo(namespace, labels, rules, preferences, pod.meta.deletion_timestamp is not None),
         load_of(spec),
         tuple(each for each in spec.tolerations or () if each),
         preferred_terms(spec.affinity),
@@ -101,9 +101,10 @@ def incoming(
 def bound_info(pod: LauncherPod, namespaces: Mapping[str, Mapping[str, str]]) -> PodInfo:
     """A pod that has a node, by those of its rules that still count: what it keeps off, and what it pulls."""
     namespace, labels = pod.meta.namespace or "", pod.meta.labels or {}
+    is_terminating = pod.meta.deletion_timestamp is not None
     affinity = pod.spec.affinity if pod.spec else None
     if affinity is None or (affinity.pod_anti_affinity is None and affinity.pod_affinity is None):
-        return PodInfo(namespace, labels)
-    own = rules_of(affinity, (), namespace, labels, namespaces)
+        return PodInfo(namespace, labels, is_terminating=is_terminating)
+    rules = PodConstraints(anti_affinity=rules_of(affinity, (), namespace, labels, namespaces).anti_affinity)
     pulls = preferences_of(affinity, (), namespace, labels, namespaces).pulls
-    return PodInfo(namespace, labels, PodConstraints(anti_affinity=own.anti_affinity), PodPreferences(pulls=pulls))
+    return PodInfo(namespace, labels, rules, PodPreferences(pulls=pulls), is_terminating)
