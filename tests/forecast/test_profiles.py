@@ -54,6 +54,13 @@ def test_images_count_for_the_stock_scheduler_alone(scheduler: str, to: str) -> 
     assert plan(nodes, scheduler=scheduler).to == to
 
 
+def test_images_of_volumes_count() -> None:
+    vmi, pod = vm("web", "a")
+    pod["spec"]["volumes"] = [{"name": "disk", "image": {"reference": "disk:v1"}}]
+    nodes = [node("a"), listing(node("listing"), "disk:v1"), node("roomy", memory="9Gi")]
+    assert of(drain.plan(snapshot(nodes, [(vmi, pod)]), ["a"])).to == "listing"
+
+
 def test_the_scheduler_of_the_vm_counts_before_that_of_its_pod() -> None:
     vmi, pod = vm("web", "a", schedulerName="kubevirt")
     pod["spec"]["containers"][0]["image"] = IMAGE

@@ -24,7 +24,7 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import MEMORY, ZONE, bitset_positions
 from webhook.placement.profiles import FIT, IMAGES, NODE_AFFINITY, POD_AFFINITY, SPREAD, TAINTS, Profile
 from webhook.placement.running_pods import RunningPod, incoming
-from webhook.placement.scores import Load
+from webhook.placement.scores import NEWEST, KubernetesVersion, Load
 from webhook.placement.simulate import SimulatedPod, Simulation
 from webhook.placement.target_pods import own_requirements
 
@@ -40,11 +40,17 @@ SPREADING = {
 class Cluster:
     """Nodes, and pods by name, with what each requires of nodes."""
 
-    def __init__(self, nodes: Sequence[Json], pods: Sequence[Json], services: Sequence[dict[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Json],
+        pods: Sequence[Json],
+        services: Sequence[dict[str, str]] = (),
+        version: KubernetesVersion = NEWEST,
+    ) -> None:
         views = {each["metadata"]["name"]: msgspec.convert(each, Node) for each in nodes}
         self.index = NodeIndex(map(read_node, nodes))
         self.names = {self.index.position(name): name for name in views}
-        self.simulation = Simulation(self.index, views)
+        self.simulation = Simulation(self.index, views, version)
         self.pods: dict[str, SimulatedPod] = {}
         self.eligible: dict[str, Eligibility] = {}
         for each in pods:
@@ -180,6 +186,15 @@ def test_pods_pull_others_by_what_they_prefer_and_require_themselves() -> None:
     cluster.bind("prefers", "a")
     cluster.bind("requires", "b")
     assert cluster.scores("x")[POD_AFFINITY] == {"a": 200, "b": 50, "c": 0}
+
+
+@pytest.mark.parametrize(("version", "points"), [((1, 35), {}), ((1, 36), {"a": 16, "b": 0})])
+def test_images_of_volumes_count_since_kubernetes_1_36(version: KubernetesVersion, points: dict[str, int]) -> None:
+    """As of containerDisks that KubeVirt mounts as image volumes; each is one more image that the score is of."""
+    nodes = [node("a"), node("b")]
+    nodes[0]["status"]["images"] = [{"names": ["disk:v1"], "sizeBytes": 700 * 2**20}]
+    volumes = [{"name": "disk", "image": {"reference": "disk:v1"}}, {"name": "other"}]
+    assert Cluster(nodes, [pod("x", volumes=volumes)], version=version).scores("x").get(IMAGES, {}) == points
 
 
 def test_services_spread_pods_without_constraints() -> None:

@@ -160,6 +160,7 @@ class EquivalenceClasses:
                 tuple(each for each in spec.tolerations or () if each),
                 preferred_terms(spec.affinity),
                 pod.images if pod else (),
+                pod.image_volumes if pod else (),
                 profile,
             )
         return self._pods[key]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from webhook.k8s.resources import Resource
-from webhook.k8s.types.core import ContainerRequests, Pod, PodSpec
+from webhook.k8s.types.core import ContainerRequests, ImageVolumeSource, Pod, PodSpec
 from webhook.k8s.types.meta import Object, View
 from webhook.placement.demand import load_of
 from webhook.placement.machines import LauncherPod, LauncherPodSpec
@@ -27,9 +27,14 @@ class _RunningContainer(ContainerRequests, frozen=True):
     image: str | None = None
 
 
+class _RunningVolume(View, frozen=True):
+    image: ImageVolumeSource | None = None
+
+
 class _RunningPodSpec(LauncherPodSpec, frozen=True):
     containers: Sequence[_RunningContainer | None] | None = None
     init_containers: Sequence[_RunningContainer | None] | None = None
+    volumes: Sequence[_RunningVolume | None] | None = None
     scheduler_name: str | None = None
 
 
@@ -43,10 +48,19 @@ class RunningPod(LauncherPod, frozen=True):
         """Those of its containers, as they are written."""
         return _images(self.spec) if self.spec else ()
 
+    @property
+    def image_volumes(self) -> tuple[str, ...]:
+        """The images that it mounts as volumes; KubeVirt's containerDisks by its feature gate ImageVolume."""
+        return _image_volumes(self.spec) if self.spec else ()
+
 
 def _images(spec: _RunningPodSpec | PodSpec) -> tuple[str, ...]:
     containers = (*(spec.init_containers or ()), *(spec.containers or ()))
     return tuple(each.image for each in containers if each and each.image)
+
+
+def _image_volumes(spec: _RunningPodSpec | PodSpec) -> tuple[str, ...]:
+    return tuple(each.image.reference for each in spec.volumes or () if each and each.image and each.image.reference)
 
 
 class _ServiceSpec(View, frozen=True):
@@ -94,6 +108,7 @@ def incoming(
         tuple(each for each in spec.tolerations or () if each),
         preferred_terms(spec.affinity),
         _images(spec),
+        _image_volumes(spec),
         profile,
     )
 

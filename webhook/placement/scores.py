@@ -21,6 +21,8 @@ from webhook.placement.profiles import BALANCE, FIT, Profile
 
 # Since this version NodeResourcesBalancedAllocation scores the change that a pod makes (kubernetes/kubernetes#135573).
 CHANGE_SCORED_SINCE: Final = (1, 36)
+# Since this version ImageLocality scores the images of volumes, too (kubernetes/kubernetes#130231).
+IMAGE_VOLUMES_SCORED_SINCE: Final = (1, 36)
 # Major and minor version of kube-scheduler.
 KubernetesVersion: TypeAlias = tuple[int, int]
 NEWEST: Final = (1, 37)

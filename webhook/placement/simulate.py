@@ -76,6 +76,7 @@ class SimulatedPod(msgspec.Struct, frozen=True):
         tolerations: of these, those for taints with the effect PreferNoSchedule count.
         preferred: the preferred terms of its node affinity, each with its weight.
         images: those of its containers, init containers too, as they are written.
+        image_volumes: the images that it mounts as volumes.
         profile: that of its scheduler.
     """
 
@@ -84,6 +85,7 @@ class SimulatedPod(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     preferred: tuple[tuple[Term, int], ...] = ()
     images: tuple[str, ...] = ()
+    image_volumes: tuple[str, ...] = ()
     profile: Profile = profiles.STOCK
 
     @property
@@ -323,10 +325,13 @@ class Simulation:
             yield from _weighted(profile, profiles.SPREAD, scored)
         if profile.weight(profiles.POD_AFFINITY):
             yield from _weighted(profile, profiles.POD_AFFINITY, self.rules.affinity_scores(pod.info, nodes))
-        if pod.images and profile.weight(profiles.IMAGES):
-            if pod.images not in self._listed:
-                self._listed[pod.images] = self._images.scores(pod.images, self._everyone)
-            own = {score: at & nodes for score, at in self._listed[pod.images].items() if at & nodes}
+        images = pod.images
+        if self._version >= scores.IMAGE_VOLUMES_SCORED_SINCE:
+            images += pod.image_volumes
+        if images and profile.weight(profiles.IMAGES):
+            if images not in self._listed:
+                self._listed[images] = self._images.scores(images, self._everyone)
+            own = {score: at & nodes for score, at in self._listed[images].items() if at & nodes}
             yield from _weighted(profile, profiles.IMAGES, own)
 
     def _untolerated(self, pod: SimulatedPod) -> NodesByNumber:

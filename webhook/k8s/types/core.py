@@ -56,10 +56,17 @@ class LocalObjectReference(View, frozen=True):
     name: str | None = None
 
 
+class ImageVolumeSource(View, frozen=True):
+    """An image as a volume of a Pod."""
+
+    reference: str | None = None
+
+
 class Volume(View, frozen=True):
     """One of the ``spec.volumes`` of a Pod; only whether it is a claim is read, so those sources stay plain JSON."""
 
     config_map: LocalObjectReference | None = None
+    image: ImageVolumeSource | None = None
     persistent_volume_claim: Any = None
     ephemeral: Any = None
 
