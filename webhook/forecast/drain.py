@@ -88,8 +88,8 @@ _PACKED: Final = (
     "there is room only if VMs are packed tightly; kube-scheduler spreads them, and may leave this one without a node"
 )
 BY_SCORES: Final = (
-    "Each VM goes where its scheduler's scores send it. Of nodes that tie, and of 100 nodes or more, kube-scheduler may"
-    " choose others than the plan."
+    "Each VM goes where its scheduler's scores send it. Of nodes that tie, and of more than 100 nodes, kube-scheduler"
+    " may choose others than the plan."
 )
 _ASSUMPTIONS: Final = (
     "Nothing else in the cluster changes meanwhile: no other pod starts.",
