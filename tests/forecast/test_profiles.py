@@ -113,6 +113,8 @@ def test_profiles_in_config_maps() -> None:
     found = profiles_in([config_map(a=own, b="{", c="[1]", d="kind: Other"), ConfigMap()])
     assert {*found} == {"vms", "kubevirt"}
     assert profiles_in([config_map(a=SPREAD_FILE.read_text())]) == SHIPPED_PROFILES
+    extended = "kind: KubeSchedulerConfiguration\nextenders: [{prioritizeVerb: x}]\nprofiles: [{schedulerName: vms}]\n"
+    assert profiles_in([config_map(a=extended)])["vms"].has_scoring_extender
     # A list where it was asked for nothing keeps the profiles of before.
     assert profiles_in([]) == SHIPPED_PROFILES
 

@@ -10,9 +10,11 @@ import yaml
 
 from bench.placement.profiles import SPREAD_FILE
 from webhook.placement.profiles import (
+    BALANCE,
     FIT,
     IMAGES,
     OTHER,
+    POD_AFFINITY,
     SHIPPED,
     SHIPPED_PROFILES,
     SPREAD,
@@ -67,8 +69,72 @@ def test_arguments() -> None:
     resources = [{"name": "cpu", "weight": 3}, {"name": "nvidia.com/gpu"}]
     assert arguments(FIT, scoringStrategy={"resources": resources}).resources == (("cpu", 3), ("nvidia.com/gpu", 1))
     assert not arguments(SPREAD, defaultingType="List").spreads_services
+    assert arguments(SPREAD, defaultingType="List").unknown == ()
     with pytest.raises(msgspec.ValidationError):
         Profile.of({"plugins": []})
+
+
+@pytest.mark.parametrize(
+    ("plugin", "args", "named"),
+    [
+        ("NodeAffinity", {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}, "addedAffinity"),
+        (POD_AFFINITY, {"hardPodAffinityWeight": 1, "ignorePreferredTermsOfExistingPods": False}, ""),
+        (POD_AFFINITY, {"hardPodAffinityWeight": 50}, "hardPodAffinityWeight"),
+        (POD_AFFINITY, {"hardPodAffinityWeight": 0}, "hardPodAffinityWeight"),
+        (POD_AFFINITY, {"ignorePreferredTermsOfExistingPods": True}, "ignorePreferredTermsOfExistingPods"),
+        (SPREAD, {"defaultingType": "List", "defaultConstraints": [{"topologyKey": "zone"}]}, "defaultConstraints"),
+        (SPREAD, {"defaultingType": "List", "defaultConstraints": []}, ""),
+        (BALANCE, {"resources": [{"name": "memory", "weight": 5}, {"name": "cpu"}]}, ""),
+        (BALANCE, {"resources": [{"name": "cpu"}, {"name": "memory"}, {"name": "nvidia.com/gpu"}]}, "resources"),
+        (FIT, {"ignoredResources": ["example.com/licence"]}, "ignoredResources"),
+        (FIT, {"ignoredResourceGroups": ["example.com"]}, "ignoredResourceGroups"),
+        ("DefaultPreemption", {"minCandidateNodesPercentage": 10, "minCandidateNodesAbsolute": 100}, ""),
+        ("DefaultPreemption", {"minCandidateNodesAbsolute": 5}, "minCandidateNodesAbsolute"),
+        ("VolumeBinding", {"apiVersion": "v1", "kind": "VolumeBindingArgs", "bindTimeoutSeconds": 60}, ""),
+        ("VolumeBinding", {"shape": [{"utilization": 0, "score": 1}]}, "shape"),
+        # Arguments of a plugin that the profile does not name have no effect, and others are named themselves.
+        ("Own", {"anything": 1}, ""),
+    ],
+)
+def test_arguments_that_are_not_evaluated_are_named(plugin: str, args: Any, named: str) -> None:
+    """docs/drain.md promises it, and that a plan is by nothing that is not true."""
+    found = Profile.of({"pluginConfig": [{"name": plugin, "args": args}]})
+    assert found.unknown == ((f"{plugin} ({named})",) if named else ())
+
+
+def test_arguments_of_plugins_that_do_not_score_do_not_matter() -> None:
+    config = [{"name": BALANCE, "args": {"resources": [{"name": "nvidia.com/gpu"}]}}]
+    assert Profile.of({"plugins": {"score": {"disabled": [{"name": BALANCE}]}}, "pluginConfig": config}).unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("plugins", "named"),
+    [
+        ({"filter": {"disabled": [{"name": TAINTS}]}}, ("TaintToleration (disabled as a filter)",)),
+        ({"multiPoint": {"disabled": [{"name": SPREAD}]}}, ("PodTopologySpread (disabled as a filter)",)),
+        ({"multiPoint": {"disabled": [{"name": SPREAD}]}, "filter": {"enabled": [{"name": SPREAD}]}}, ()),
+        ({"multiPoint": {"disabled": [{"name": "NodePorts"}]}}, ()),
+        ({"postFilter": {"disabled": [{"name": "*"}]}}, ("DefaultPreemption (disabled)",)),
+        ({"filter": {"enabled": [{"name": "NodeResourceTopologyMatch"}]}}, ("NodeResourceTopologyMatch",)),
+        ({"multiPoint": {"enabled": [{"name": "Own"}, {"name": "DefaultBinder"}]}}, ("Own",)),
+        ({"bind": {"enabled": [{"name": "Own"}]}}, ()),
+    ],
+)
+def test_filters_that_are_missing_and_plugins_of_others_are_named(plugins: Any, named: tuple[str, ...]) -> None:
+    assert Profile.of({"plugins": plugins}).unknown == named
+
+
+def test_extenders_are_named_and_those_that_score_are_known() -> None:
+    layers = yaml.safe_load((SPREAD_FILE.parent / "layers.yaml").read_text())["extenders"]
+    found = [Profile.of({}, each) for each in (layers, [{"filterVerb": "filter"}], [{"bindVerb": "bind"}], None)]
+    assert [(each.unknown, each.has_scoring_extender) for each in found] == [
+        (("extenders",), True),
+        (("extenders",), False),
+        ((), False),
+        ((), False),
+    ]
+    with pytest.raises(msgspec.ValidationError):
+        Profile.of({}, {"prioritizeVerb": "x"})
 
 
 def test_which_profile_a_scheduler_has() -> None:

@@ -261,7 +261,7 @@ def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: SimulatedPod | None)
 
 def _profile_gaps(pod: SimulatedPod) -> Iterator[str]:
     if unknown := pod.profile.unknown:
-        yield f"its scheduler scores nodes by {' and '.join(unknown)}, too, which is not evaluated here"
+        yield f"these parts of its scheduler's profile: {', '.join(unknown)}"
 
 
 def add_amounts(*several: Mapping[str, int]) -> dict[str, int]:

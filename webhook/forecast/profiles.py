@@ -40,7 +40,7 @@ def _profiles_in(text: str) -> Mapping[str, Profile]:
     for value in filter(is_configuration, values):
         for _, written in profiles_of(value):
             try:
-                profiles[str(written.get("schedulerName"))] = Profile.of(written)
+                profiles[str(written.get("schedulerName"))] = Profile.of(written, value.get("extenders"))
             except msgspec.ValidationError:
                 continue
     return profiles

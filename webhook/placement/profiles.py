@@ -5,7 +5,7 @@ Source: k8s.io/kubernetes 1.37, pkg/scheduler/apis/config/v1 (default_plugins.go
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -22,9 +22,35 @@ SPREAD: Final = "PodTopologySpread"
 POD_AFFINITY: Final = "InterPodAffinity"
 BALANCE: Final = "NodeResourcesBalancedAllocation"
 IMAGES: Final = "ImageLocality"
+_PREEMPTION: Final = "DefaultPreemption"
 _WEIGHTS: Final = {TAINTS: 3, NODE_AFFINITY: 2, FIT: 1, SPREAD: 2, POD_AFFINITY: 2, BALANCE: 1, IMAGES: 1}
-# They score what is not simulated: devices of ResourceClaims, and volumes behind a gate that is closed.
-_SILENT: Final = frozenset(("DynamicResources", "VolumeBinding"))
+# kube-scheduler's own, of Kubernetes 1.36 and 1.37 (pkg/scheduler/framework/plugins/names).
+PLUGINS: Final = (
+    *("DefaultBinder", "DefaultPreemption", "DeferredPodScheduling", "DynamicResources", "GangScheduling"),
+    *("ImageLocality", "InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
+    *("NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits"),
+    *("PodGroupPodsCount", "PodTopologySpread", "PrioritySort", "SchedulingGates", "TaintToleration"),
+    *("TopologyPlacementGenerator", "VolumeBinding", "VolumeRestrictions", "VolumeZone"),
+)
+# Plugins without which a plan would take nodes for excluded that are not.
+_FILTERS: Final = ("NodeUnschedulable", TAINTS, NODE_AFFINITY, FIT, SPREAD, POD_AFFINITY, "VolumeBinding")
+# Arguments that are read, or by which no pod goes elsewhere.
+_EVALUATED: Final = (
+    *("apiVersion", "kind", "scoringStrategy", "defaultingType"),
+    *("bindTimeoutSeconds", "bindingTimeout", "filterTimeout"),
+)
+# Arguments for scores alone, by plugin.
+_OF_SCORES: Final = (
+    (POD_AFFINITY, "hardPodAffinityWeight"),
+    (POD_AFFINITY, "ignorePreferredTermsOfExistingPods"),
+    (BALANCE, "resources"),
+)
+# What arguments are where they are not given, besides nothing.
+_DEFAULTS: Final[Mapping[tuple[str, str], Any]] = {
+    (POD_AFFINITY, "hardPodAffinityWeight"): 1,
+    (_PREEMPTION, "minCandidateNodesPercentage"): 10,
+    (_PREEMPTION, "minCandidateNodesAbsolute"): 100,
+}
 _CORE: Final = ((CPU, 1), (MEMORY, 1))
 _LEAST: Final = "LeastAllocated"
 _MOST: Final = "MostAllocated"
@@ -59,7 +85,26 @@ class _PluginSet(View, frozen=True):
 
 class _Plugins(View, frozen=True):
     multi_point: _PluginSet | None = None
+    pre_filter: _PluginSet | None = None
+    filter: _PluginSet | None = None
+    post_filter: _PluginSet | None = None
+    pre_score: _PluginSet | None = None
     score: _PluginSet | None = None
+
+    @property
+    def others(self) -> Iterator[str]:
+        """The plugins of others that decide where a pod goes."""
+        for point in (self.multi_point, self.pre_filter, self.filter, self.post_filter, self.pre_score, self.score):
+            yield from (each.name for each in (point.enabled if point else None) or () if each.name not in PLUGINS)
+
+    def runs(self, plugin: str, point: _PluginSet | None) -> bool:
+        """Whether a plugin runs at a point where kube-scheduler has it by default."""
+        for point_set in (point or _PluginSet(), self.multi_point or _PluginSet()):
+            if plugin in {each.name for each in point_set.enabled or ()}:
+                return True
+            if {plugin, "*"} & {each.name for each in point_set.disabled or ()}:
+                return False
+        return True
 
 
 class _Strategy(View, frozen=True):
@@ -76,7 +121,34 @@ class _Arguments(View, frozen=True):
 
 class _PluginConfig(View, frozen=True):
     name: str = ""
-    args: _Arguments | None = None
+    args: dict[str, Any] | None = None
+
+    @property
+    def read(self) -> _Arguments:
+        """Its arguments, as far as they are read."""
+        return msgspec.convert(self.args or {}, _Arguments)
+
+    @property
+    def others(self) -> Iterator[str]:
+        """Its arguments by which pods may go elsewhere, and that are not read."""
+        for name, value in (self.args or {}).items():
+            if name in _EVALUATED or value is None:
+                continue
+            if (self.name, name) == (BALANCE, "resources"):
+                # Their weights do not matter.
+                listed = {each.name for each in msgspec.convert(value, list[_Plugin])}
+                is_usual = listed in ({CPU, MEMORY}, set[str]())
+            else:
+                default = _DEFAULTS.get((self.name, name))
+                is_usual = not value if default is None else value == default
+            if not is_usual:
+                yield name
+
+
+class _Extender(View, frozen=True):
+    prioritize_verb: str = ""
+    filter_verb: str = ""
+    preempt_verb: str = ""
 
 
 class _WrittenProfile(View, frozen=True):
@@ -92,18 +164,24 @@ class Profile(msgspec.Struct, frozen=True):
         resources: what NodeResourcesFit scores, each with its weight.
         fills: whether it prefers nodes with little left (MostAllocated).
         spreads_services: whether pods of Services without constraints of their own are spread.
-        unknown: plugins that score by what is not known here, such as the load of nodes.
+        has_scoring_extender: whether an extender scores nodes, too; what it gives is in `unknown`.
+        unknown: what else has pods go elsewhere and is not evaluated: plugins of others, arguments, and what it lacks.
     """
 
     weights: tuple[tuple[str, int], ...] = tuple(sorted(_WEIGHTS.items()))
     resources: tuple[tuple[str, int], ...] = _CORE
     fills: bool = False
     spreads_services: bool = True
+    has_scoring_extender: bool = False
     unknown: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, written: Any) -> Profile:
+    def of(cls, written: Any, extenders: Any = ()) -> Profile:
         """One of the ``profiles`` of a KubeSchedulerConfiguration, as plain JSON.
+
+        Args:
+            written: the profile.
+            extenders: those of the configuration, which kube-scheduler asks for the pods of all its profiles.
 
         Raises:
             msgspec.ValidationError: a field has a wrong type, so that kube-scheduler does not start with it.
@@ -117,18 +195,28 @@ class Profile(msgspec.Struct, frozen=True):
                 # Of the plugins of all points, those that score are known, or have a weight.
                 if point_set is plugins.score or each.name in _WEIGHTS or each.weight:
                     weights[each.name] = each.weight or 1
-        arguments = {each.name: each.args or _Arguments() for each in profile.plugin_config or ()}
-        strategy = arguments.get(FIT, _Arguments()).scoring_strategy or _Strategy()
+        configs = {each.name: each for each in profile.plugin_config or ()}
+        strategy = configs.get(FIT, _PluginConfig()).read.scoring_strategy or _Strategy()
         resources = tuple((each.name, each.weight or 1) for each in strategy.resources or ())
-        unknown = [name for name in weights if name not in _WEIGHTS and name not in _SILENT]
+        unknown = [*plugins.others]
         if strategy.type not in (_LEAST, _MOST) and FIT in weights:
             unknown.append(f"{FIT} ({strategy.type})")
+        for name, config in configs.items():
+            others = config.others if name in PLUGINS else ()
+            unknown += [f"{name} ({each})" for each in others if name in weights or (name, each) not in _OF_SCORES]
+        unknown += [f"{name} (disabled as a filter)" for name in _FILTERS if not plugins.runs(name, plugins.filter)]
+        if not plugins.runs(_PREEMPTION, plugins.post_filter):
+            unknown.append(f"{_PREEMPTION} (disabled)")
+        asked = msgspec.convert(extenders or (), list[_Extender])
+        if any(each.prioritize_verb or each.filter_verb or each.preempt_verb for each in asked):
+            unknown.append("extenders")
         return cls(
             tuple(sorted((name, own) for name, own in weights.items() if name in _WEIGHTS)),
             resources or _CORE,
             strategy.type == _MOST,
-            arguments.get(SPREAD, _Arguments()).defaulting_type == _SYSTEM,
-            tuple(sorted(unknown)),
+            configs.get(SPREAD, _PluginConfig()).read.defaulting_type == _SYSTEM,
+            any(each.prioritize_verb for each in asked),
+            tuple(sorted({*unknown})),
         )
 
     def weight(self, plugin: str) -> int:

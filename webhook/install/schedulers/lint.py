@@ -18,7 +18,7 @@ from webhook.install.schedulers import successors
 from webhook.install.schedulers.go_types import schemas
 from webhook.k8s.documents import Document, format_path
 from webhook.k8s.json_tree import member
-from webhook.placement.profiles import KIND, profiles_of
+from webhook.placement.profiles import KIND, PLUGINS, profiles_of
 
 IMAGE_LOCALITY: Final = "ImageLocality"
 SPREAD: Final = "PodTopologySpread"
@@ -74,14 +74,6 @@ DEFAULT_LEASE: Final = ("kube-system", "kube-scheduler")
 _MOST_DIFFERING: Final = 2
 Severity = Literal["error", "warning"]
 Path = tuple[str | int, ...]
-# Of Kubernetes 1.36 and 1.37 (pkg/scheduler/framework/plugins/names).
-PLUGINS: Final = (
-    *("DefaultBinder", "DefaultPreemption", "DeferredPodScheduling", "DynamicResources", "GangScheduling"),
-    *("ImageLocality", "InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
-    *("NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits"),
-    *("PodGroupPodsCount", "PodTopologySpread", "PrioritySort", "SchedulingGates", "TaintToleration"),
-    *("TopologyPlacementGenerator", "VolumeBinding", "VolumeRestrictions", "VolumeZone"),
-)
 # Of kubernetes-sigs/scheduler-plugins, which the load-aware configurations need.
 SCHEDULER_PLUGINS: Final = (
     *("CapacityScheduling", "Coscheduling", "LoadVariationRiskBalancing", "LowRiskOverCommitment"),
