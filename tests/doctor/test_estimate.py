@@ -209,6 +209,18 @@ def test_it_says_what_the_scheduler_did(key: str, measured: tuple[float, ...]) -
     assert estimated == pytest.approx(measured, abs=1.0)
 
 
+def test_who_wins_a_tie_depends_on_the_version_and_on_extenders() -> None:
+    """docs/spread.md: up to Kubernetes 1.34, and where an extender scores nodes, chance decides at each VM again."""
+    found = measured_cluster("64cpu-daemonsets-300")
+
+    def piles(minor: int, profile: Profile = SHIPPED) -> float:
+        return deviation(estimate.estimate(found, Conditions((1, minor), profile=profile)).counts)
+
+    extended = msgspec.structs.replace(SHIPPED, has_scoring_extender=True)
+    assert [piles(minor) == pytest.approx(3.7, abs=1.0) for minor in (34, 35, 36)] == [False, True, True]
+    assert [piles(34), piles(36, extended)] == pytest.approx([1.6, 1.6], abs=0.5)
+
+
 def test_conditions_of_each_vm_are_its_own() -> None:
     nodes = [node(f"node-{number}", *([IMAGE] if number % 2 == 0 else [])) for number in range(4)]
 

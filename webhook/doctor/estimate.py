@@ -28,6 +28,7 @@ from webhook.placement.requirements import Origin, Requirements, Staying
 from webhook.placement.running_pods import incoming
 from webhook.placement.scores import (
     NEWEST,
+    TIES_IN_ORDER_SINCE,
     KubernetesVersion,
     Load,
     NodeResources,
@@ -346,18 +347,24 @@ class SpreadEstimate(NamedTuple):
 def estimate(inventory: Inventory, conditions: Conditions) -> SpreadEstimate:
     """Place the VMs on the open nodes as the scheduler would, in the order in which they are started.
 
-    Nodes that tie are chosen from at random, but the one that the VM before went to comes first: so kube-scheduler 1.36
-    was measured to place equal VMs one after the other (docs/spread.md).
+    Nodes that tie are chosen from at random. Since Kubernetes 1.35 the one that the VM before went to comes first: so
+    kube-scheduler 1.36 was measured to place equal VMs one after the other (docs/spread.md). Where an extender scores
+    nodes, chance decides in all versions.
     """
     chance = random.Random(1)  # noqa: S311 - not for secrets
     pods = [conditions.pod_of(guest) for guest in inventory.guests]
     cluster = _Cluster(inventory, conditions, pods)
     last, unplaced = -1, 0
 
-    def tie_break(ties: int) -> int:
-        return last if last >= 0 and ties >> last & 1 else chance.choice([*bitset_positions(ties)])
+    def by_chance(ties: int) -> int:
+        return chance.choice([*bitset_positions(ties)])
+
+    def in_order(ties: int) -> int:
+        return last if last >= 0 and ties >> last & 1 else by_chance(ties)
 
     for guest, pod in zip(inventory.guests, pods, strict=True):
+        is_ordered = conditions.version >= TIES_IN_ORDER_SINCE and not pod.profile.has_scoring_extender
+        tie_break = in_order if is_ordered else by_chance
         result = cluster.simulation.schedule(pod, cluster.eligible(guest), tie_break)
         if result is None:
             unplaced += 1

@@ -23,6 +23,8 @@ from webhook.placement.profiles import BALANCE, FIT, Profile
 CHANGE_SCORED_SINCE: Final = (1, 36)
 # Since this version ImageLocality scores the images of volumes, too (kubernetes/kubernetes#130231).
 IMAGE_VOLUMES_SCORED_SINCE: Final = (1, 36)
+# Since this version chance no longer decides among nodes that tie (kubernetes/kubernetes#135231).
+TIES_IN_ORDER_SINCE: Final = (1, 35)
 # Major and minor version of kube-scheduler.
 KubernetesVersion: TypeAlias = tuple[int, int]
 NEWEST: Final = (1, 37)

@@ -13,10 +13,13 @@ counted again for nodes that have changed since it was asked for last: a step co
 number of nodes. It is kept for the first `MOST_SIZES` sizes. For a pod of any other size, as many nodes are scored as
 kube-scheduler scores: those with most free memory, or with least for a profile that fills nodes.
 
-Of nodes that tie kube-scheduler takes any: at random until Kubernetes 1.35, and since then by an order that is its own.
+Of nodes that tie kube-scheduler takes any (pkg/scheduler, schedule_one.go). Until Kubernetes 1.34 chance decides, and
+still does among nodes that an extender has scored. Since 1.35 it is the root of a heap, and so mostly the node whose
+filters have ended first: they run beside each other, in an order that begins at the same node for each pod as long as
+all nodes are looked at. What is chosen here is therefore one of the nodes that it may choose, the same one each time.
+
 In a cluster of more than 100 nodes it stops looking once enough are found that fit (`percentageOfNodesToScore`, at
-least 100), and scores these. What is chosen here is therefore one of the nodes that it may choose, the same one each
-time.
+least 100), and scores these.
 """
 
 from __future__ import annotations
