@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,9 +25,10 @@ from tests.forecast.clusters import (
 from tests.forecast.oracle import Simulated, thorough
 from tests.forecast.test_present_state import CLUSTERS, of
 from webhook.cli.explain import from_files
-from webhook.forecast import drain, update
+from webhook.forecast import drain, preemption, update
 from webhook.forecast.report import DrainPlan
 from webhook.forecast.snapshot import ClusterObjects
+from webhook.placement.scores import KubernetesVersion
 
 HIGH = priority_class("high", 1000)
 CLASSES = [*BUILT_IN, HIGH]
@@ -127,6 +129,34 @@ def test_the_node_with_the_least_loss() -> None:
     few = [pod("b-1", "b", "3Gi", 1), pod("b-2", "b", "3Gi", 1), pod("c-1", "c", "6Gi", 1)]
     assert victims(plan(*few, nodes="abc", memory="7Gi")) == ["c-1"]
     assert victims(plan(pod("b-1", "b", "6Gi", 1, "10:00"), pod("c-1", "c", "6Gi", 1, "11:00"), nodes="abc")) == ["c-1"]
+
+
+def test_a_node_without_a_broken_budget_is_looked_for_until_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget is broken only where nothing else helps, however many nodes break one (DryRunPreemption)."""
+    monkeypatch.setattr(preemption, "_ENOUGH_NODES", 2)
+    names = ("kept-b", "kept-c", "kept-d", "open-e", "open-f")
+    pods = [pod(name, name[-1], "6Gi", 1, app=name.partition("-")[0]) for name in names]
+    pods[4]["spec"]["priority"] = 0
+    closed = [budget(0, app="kept")]
+    assert victims(plan(*pods, nodes="abcdef", budgets=closed)) == ["open-e"], "which is enough"
+    assert victims(plan(*pods[:3], nodes="abcd", budgets=closed)) == ["kept-b"]
+    pods[2]["spec"]["priority"] = 0
+    assert victims(plan(*pods[:3], nodes="abcd", budgets=closed)) == ["kept-b"], "more are not compared"
+
+
+@pytest.mark.parametrize(("version", "violates"), [((1, 36), True), ((1, 37), False)])
+def test_a_pod_that_breaks_a_budget_counts_for_others_before_1_37(version: KubernetesVersion, violates: bool) -> None:
+    both = [pod("both", "b", "4Gi", 5, app="x", tier="y"), pod("one", "b", "4Gi", 1, tier="y")]
+    budgets = [budget(0, app="x"), budget(1, tier="y")]
+    world = snapshot(
+        [node("a"), node("b")],
+        [vm("web", "a", "4Gi", priorityClassName="high")],
+        pods=both,
+        budgets=budgets,
+        classes=CLASSES,
+    )
+    found = of(drain.plan(msgspec.structs.replace(world, kubernetes=version), ["a"]))
+    assert [(each.name, each.violates_budget) for each in found.preempts] == [("one", violates)]
 
 
 def test_a_vm_that_dies_for_another_is_named() -> None:

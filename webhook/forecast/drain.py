@@ -316,7 +316,9 @@ class Planner:
         for gone in left_behind:
             self._remove(gone)
         self._lowest_priority: Final = lowest_priority(self._on)
-        self._preemption: Final = Preemption(self._simulation, self._occupants, cluster.budgets_of)
+        self._preemption: Final = Preemption(
+            self._simulation, self._occupants, cluster.budgets_of, cluster.objects.kubernetes
+        )
 
     def _land(self, vmi: Vmi) -> list[LauncherPod]:
         """Have a VM be where a migration in flight moves it, and what that leaves on the source node.

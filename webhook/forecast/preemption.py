@@ -5,6 +5,9 @@ and pkg/scheduler/framework/preemption). On each node that fails only by what ot
 priority are taken away; where the pod fits then, they come back one by one, those that a PodDisruptionBudget protects
 first and the important ones before others, as long as the pod still fits. Of the nodes, one is chosen whose victims
 break fewest budgets, have the lowest priorities, are fewest, and have started last.
+
+kube-scheduler begins at a random node, and ends when it has found enough nodes of which one breaks no budget. The first
+node is begun at here.
 """
 
 from __future__ import annotations
@@ -23,10 +26,15 @@ from webhook.k8s.resources import NamespacedName
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.machines import LauncherPod
 from webhook.placement.nodes import bitset_positions
+from webhook.placement.scores import KubernetesVersion
 from webhook.placement.simulate import SimulatedPod, Simulation
 
-# kube-scheduler looks at a tenth of the nodes, and at no fewer than so many (minCandidateNodesAbsolute).
-_MOST_CANDIDATES: Final = 100
+# So many nodes with victims are enough: a tenth of those that pods could be taken away from
+# (minCandidateNodesPercentage), and at least a hundred (minCandidateNodesAbsolute).
+_PERCENT_OF_NODES: Final = 10
+_ENOUGH_NODES: Final = 100
+# Since this version a pod that breaks one budget does not count for others that select it, too (podIsViolating).
+_FIRST_BUDGET_ALONE_SINCE: Final = (1, 37)
 # Looking at a pod takes a fraction of a step.
 _PODS_A_STEP: Final = 8
 # So that two victims with a negative priority are not better than one (minSumPrioritiesScoreFunc).
@@ -78,23 +86,29 @@ class Preemption:
         simulation: the cluster, which is as before after each answer.
         occupants: the pods on a node whose priority is lower than another.
         budgets: the PodDisruptionBudgets that select a pod.
+        version: that of kube-scheduler.
     """
 
-    def __init__(self, simulation: Simulation, occupants: Occupants, budgets: Budgets) -> None:
+    def __init__(
+        self, simulation: Simulation, occupants: Occupants, budgets: Budgets, version: KubernetesVersion
+    ) -> None:
         self._simulation: Final = simulation
         self._occupants: Final = occupants
         self._budgets: Final = budgets
+        self._version: Final = version
 
     def victims(self, mover: Mover, eligibility: Eligibility, priority: int) -> Victims | None:
         """The pods that kube-scheduler would delete for a VM that no eligible node has room for; None: none help."""
-        found: list[Victims] = []
+        enough = max(_ENOUGH_NODES, eligibility.count * _PERCENT_OF_NODES // 100)
+        allowed: list[Victims] = []
+        violating: list[Victims] = []
         for position in bitset_positions(eligibility.bitset):
             victims = self._on_node(mover, eligibility, position, priority)
             if victims:
-                found.append(victims)
-            if len(found) >= _MOST_CANDIDATES:
+                (violating if victims.protected else allowed).append(victims)
+            if allowed and len(allowed) + len(violating) >= enough:
                 break
-        return min(found, key=lambda each: each.cost, default=None)
+        return min(allowed or violating[:enough], key=lambda each: each.cost, default=None)
 
     def _on_node(self, mover: Mover, eligibility: Eligibility, position: int, priority: int) -> Victims | None:
         lower = list(self._occupants(position, priority))
@@ -106,7 +120,7 @@ class Preemption:
         for each in lower:
             simulation.unbind(each.simulated, position)
         gone = {namespaced_name(each.pod): each for each in lower}
-        protected = _protected([each.pod for each in lower], self._budgets)
+        protected = _protected([each.pod for each in lower], self._budgets, self._version)
         try:
             if not simulation.fits(mover.pod, eligibility, position):
                 return None
@@ -123,7 +137,7 @@ class Preemption:
         return Victims(position, tuple(gone.values()), protected & gone.keys()) if gone else None
 
 
-def _protected(pods: Iterable[LauncherPod], budgets: Budgets) -> frozenset[NamespacedName]:
+def _protected(pods: Iterable[LauncherPod], budgets: Budgets, version: KubernetesVersion) -> frozenset[NamespacedName]:
     """The pods that budgets do not allow to go, if all of these go (FilterVictimsWithPDBViolation)."""
     allowed: dict[int, int] = {}
     protected = set()
@@ -136,7 +150,8 @@ def _protected(pods: Iterable[LauncherPod], budgets: Budgets) -> frozenset[Names
             left = allowed[id(budget)] = allowed.get(id(budget), budget.allowed) - 1
             if left < 0:
                 protected.add(namespaced_name(pod))
-                break
+                if version >= _FIRST_BUDGET_ALONE_SINCE:
+                    break
     return frozenset(protected)
 
 
