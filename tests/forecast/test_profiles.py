@@ -14,8 +14,10 @@ from tests.forecast.clusters import Json, filler, node, snapshot, vm
 from tests.forecast.test_present_state import of
 from webhook.cli.explain import from_files
 from webhook.forecast import drain, update
+from webhook.forecast.movers import OUTDATED
 from webhook.forecast.profiles import profiles_in
 from webhook.forecast.report import VmPlan
+from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.types.core import ConfigMap
 from webhook.placement.profiles import SHIPPED, SHIPPED_PROFILES, Profile
 from webhook.placement.running_pods import Service
@@ -106,6 +108,39 @@ def test_an_update_places_by_scores_too() -> None:
         updates={"workloadUpdateMethods": ["LiveMigrate"]},
     )
     assert [each.to for each in update.plan(world).vms] == ["small"]
+
+
+class TestLaunchersThatAreReplaced:
+    """Target pods have the launcher of now, so what scores is its image, and no longer the old one."""
+
+    NEW = "registry.example/virt-launcher:v2"
+    ASSUMED = "All nodes list the image of the new launchers, which is not known, or none does."
+
+    def world(self, *, known: bool, outdated: bool = True) -> ClusterObjects:
+        nodes = [node("a"), listing(node("old")), listing(node("new", memory="7Gi"), self.NEW), node("z", memory="9Gi")]
+        vms = [vm("web", "a")]
+        if outdated:
+            vms[0][0]["metadata"]["labels"][OUTDATED] = ""
+        vms += [vm("db", "z", "1Mi", condition={"type": "LiveMigratable", "status": "False"})] if known else []
+        for (_, pod), image in zip(vms, (IMAGE, self.NEW), strict=False):
+            pod["spec"]["containers"][0]["image"] = image
+        return snapshot(nodes, vms, updates={"workloadUpdateMethods": ["LiveMigrate"]})
+
+    @pytest.mark.parametrize("outdated_only", [False, True])
+    @pytest.mark.parametrize("known", [False, True])
+    def test_in_an_update(self, *, known: bool, outdated_only: bool) -> None:
+        found = update.plan(self.world(known=known), outdated_only=outdated_only)
+        (web,) = (each for each in found.vms if each.name == "web")
+        is_known = known and outdated_only
+        assert (web.to, self.ASSUMED in found.assumptions) == ("new" if is_known else "z", not is_known)
+
+    @pytest.mark.parametrize(
+        ("known", "outdated", "to"),
+        [(False, True, "z"), (True, True, "new"), (True, False, "old"), (False, False, "old")],
+    )
+    def test_in_a_drain(self, *, known: bool, outdated: bool, to: str) -> None:
+        found = drain.plan(self.world(known=known, outdated=outdated), ["a"])
+        assert (of(found).to, self.ASSUMED in found.assumptions) == (to, to == "z")
 
 
 def test_profiles_in_config_maps() -> None:

@@ -16,6 +16,7 @@ from tests.forecast.oracle import Simulated, shuffled, thorough
 from tests.golden_files import Golden
 from webhook.errors import InputError
 from webhook.forecast import report, update
+from webhook.forecast.movers import OUTDATED
 from webhook.forecast.report import CODES, UpdatePlan, VmPlan
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.hyperconverged import HyperConverged
@@ -102,7 +103,7 @@ class TestOutcomes:
 
     def test_which_vms_are_outdated(self) -> None:
         vms = [vm(name, "a") for name in ("old", "new", "ended", "starting", "leaving")]
-        vms[0][0]["metadata"]["labels"][update.OUTDATED] = ""
+        vms[0][0]["metadata"]["labels"][OUTDATED] = ""
         vms[2][0]["status"]["phase"], vms[3][0]["status"]["phase"] = "Succeeded", "Scheduled"
         vms[4][0]["metadata"]["deletionTimestamp"] = "2026-11-26T00:00:00Z"
         objects = snapshot(NODES, vms, updates=BOTH)

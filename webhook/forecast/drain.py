@@ -98,6 +98,8 @@ _ASSUMPTIONS: Final = (
     "VMs that shut down are not placed again: whatever starts them needs room for them.",
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
 )
+# virt-handler's pods pull it to every node, but a node lists its 50 largest images only.
+_ANY_LAUNCHER: Final = "All nodes list the image of the new launchers, which is not known, or none does."
 _CANNOT_ATTACH: Final = "cannot; the migration would wait without end"
 _ATTACHES: Final = "can; the migration waits without end, and counts against the limits"
 _BY_ORDER: Final = "it finds a node in the plan's order, and none in another; KubeVirt chooses VMs at random"
@@ -257,14 +259,17 @@ class Planner:
         limits: how many migrations run concurrently.
         rounds: how often VMs that find no node try again after the others; 0: all move at the same time, and where
             that fails, a tight packing is tried.
+        renews_launchers: whether target pods have another launcher image than all pods that run now.
 
     Attributes:
         blocked: the VMs that block, with what could be done about each.
     """
 
-    def __init__(self, cluster: PlannedCluster, limits: Limits, *, rounds: int = 0) -> None:
+    def __init__(
+        self, cluster: PlannedCluster, limits: Limits, *, rounds: int = 0, renews_launchers: bool = False
+    ) -> None:
         self._cluster: Final = cluster
-        self._classes: Final = movers.EquivalenceClasses(cluster)
+        self._classes: Final = movers.EquivalenceClasses(cluster, renews_launchers=renews_launchers)
         self._limits: Final = limits
         self._rounds: Final = rounds
         self.blocked: Final[list[Blocked]] = []
@@ -368,6 +373,12 @@ class Planner:
             )
         yield from dict.fromkeys(gap for review in self._reviews.values() for gap in review.gaps)
 
+    def assumptions(self, vms: Iterable[VmPlan]) -> Iterator[str]:
+        """What the plans of VMs take for granted beside what all do, sentences."""
+        unknown = self._classes.unknown_launchers
+        if any(vm.outcome == report.MOVES and (vm.namespace, vm.name) in unknown for vm in vms):
+            yield _ANY_LAUNCHER
+
     def plan(self, groups: Sequence[Sequence[str]], parallel: int) -> DrainPlan:
         """The plan of draining groups of nodes, one after the other; ``parallel`` is 0 for one group."""
         objects, about = self._cluster.objects, [*self._present_notes(groups)]
@@ -401,7 +412,7 @@ class Planner:
                 *self.notes(),
                 *([_CANCEL] if stays and can_cancel_evacuations(objects.kubevirt.release) else []),
             ),
-            assumptions=(*_ASSUMPTIONS, *(text for text, holds in more if holds)),
+            assumptions=(*_ASSUMPTIONS, *self.assumptions(vms), *(text for text, holds in more if holds)),
             gaps=(*objects.gaps, *self.gaps()),
         )
 

@@ -31,15 +31,17 @@ from webhook.placement.machines import (
 )
 from webhook.placement.nodes import CPU, HOSTNAME, MEMORY, POD_SLOTS
 from webhook.placement.pod_rules import PodInfo, preferences_of, rules_of, spread_of_services
-from webhook.placement.profiles import profile_of
+from webhook.placement.profiles import IMAGES, Profile, profile_of
 from webhook.placement.quota import NO_USAGE, PodUsage, usage_of
 from webhook.placement.requirements import Origin
 from webhook.placement.running_pods import RunningPod, bound_info
 from webhook.placement.scores import Load, preferred_terms
-from webhook.placement.simulate import SimulatedPod
+from webhook.placement.simulate import UNKNOWN_IMAGE, SimulatedPod
 from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION
 from webhook.policies.common import migration_targets
 
+# virt-controller writes it into VMIs whose launcher has another image than it would use (setLauncherContainerInfo).
+OUTDATED: Final = "kubevirt.io/outdatedLauncherImage"
 # Of the pod that attaches hotplugged volumes, by default (KubeVirt, hotplugContainerRequests): 10m and 2M.
 _ATTACHMENT: Final = Load.of({POD_SLOTS: 1, CPU: 10, MEMORY: 2_000_000})
 
@@ -90,10 +92,17 @@ class EquivalenceClasses:
 
     Args:
         cluster: its VMs, pods and nodes.
+        renews_launchers: whether target pods have another launcher image than all pods that run now.
+
+    Attributes:
+        unknown_launchers: the VMs whose target pods have a launcher image that is not known, and that is scored.
     """
 
-    def __init__(self, cluster: PlannedCluster) -> None:
+    def __init__(self, cluster: PlannedCluster, *, renews_launchers: bool = False) -> None:
         self.cluster: Final = cluster
+        self.unknown_launchers: Final[set[NamespacedName]] = set()
+        self._launcher_image: Final = UNKNOWN_IMAGE if renews_launchers else _launcher_image(cluster)
+        self._renews_launchers: Final = renews_launchers
         self._targets: Final[dict[bytes, tuple[migration_targets.Target, dict[str, int], int]]] = {}
         self._pods: Final[dict[NamespacedName, SimulatedPod]] = {}
         self._loads: Final[dict[bytes, Load]] = {}
@@ -159,11 +168,20 @@ class EquivalenceClasses:
                 NO_LOAD,
                 tuple(each for each in spec.tolerations or () if each),
                 preferred_terms(spec.affinity),
-                pod.images if pod else (),
+                self._images(vmi, pod, profile) if pod else (),
                 pod.image_volumes if pod else (),
                 profile,
             )
         return self._pods[key]
+
+    def _images(self, vmi: Vmi, pod: RunningPod, profile: Profile) -> tuple[str, ...]:
+        """Those of the target pod of a VM that runs in a pod: KubeVirt makes it with its launcher of then."""
+        own = pod.launcher_image
+        if not own or not (self._renews_launchers or vmi.meta.label(OUTDATED) is not None):
+            return pod.images
+        if self._launcher_image == UNKNOWN_IMAGE and profile.weight(IMAGES):
+            self.unknown_launchers.add(namespaced_name(vmi))
+        return tuple(self._launcher_image if image == own else image for image in pod.images)
 
     def running(self, pod: LauncherPod) -> SimulatedPod:
         """A pod that runs. Of its rules, only those count that are about others: anti-affinity, and what pulls them."""
@@ -192,6 +210,14 @@ class EquivalenceClasses:
             alike = _encode((labels, node and (bool(node.labels), node.allocatable)))
             like = self._like[name] = self._nodes.setdefault(alike, name)
         return like
+
+
+def _launcher_image(cluster: PlannedCluster) -> str:
+    """The image of most launcher pods that are not outdated, which KubeVirt makes target pods with."""
+    current = (vmi for vmi in cluster.vmis.values() if vmi.node_name and vmi.meta.label(OUTDATED) is None)
+    pods = filter(None, map(cluster.pod_of, current))
+    counts = Counter(filter(None, (pod.launcher_image for pod in pods)))
+    return counts.most_common(1)[0][0] if counts else UNKNOWN_IMAGE
 
 
 # Of a reduced VM and its pod.

@@ -17,6 +17,7 @@ import msgspec
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
 from webhook.forecast import drain, report
+from webhook.forecast.movers import OUTDATED
 from webhook.forecast.report import Evictions, UpdatePlan, VmPlan
 from webhook.forecast.snapshot import ClusterObjects, PlannedCluster
 from webhook.kubevirt.releases import release
@@ -26,9 +27,6 @@ from webhook.placement.machines import Vmi
 from webhook.placement.migrations import EVICT, LIVE_MIGRATE, waits_for_update
 from webhook.placement.nodes import MEMORY, format_amount
 from webhook.text import parse_duration, pluralize
-
-# virt-controller writes it into VMIs whose launcher has another image than it would use (setLauncherContainerInfo).
-OUTDATED: Final = "kubevirt.io/outdatedLauncherImage"
 
 # defaultBatchDeletionCount and defaultBatchDeletionIntervalSeconds.
 _BATCH_SIZE: Final = 10
@@ -73,7 +71,9 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
     cluster, strategy = PlannedCluster(objects), objects.workload_updates
     limits = report.limits_of(objects.kubevirt, objects.migrations, bandwidth)
     limits = msgspec.structs.replace(limits, start_seconds=limits.start_seconds + _THROTTLE_SECONDS)
-    planner = drain.Planner(cluster, limits, rounds=_MOST_ROUNDS)
+    before = objects.kubevirt.launchers_of
+    renews = not outdated_only or (before is not None and before.version != objects.kubevirt.release.version)
+    planner = drain.Planner(cluster, limits, rounds=_MOST_ROUNDS, renews_launchers=renews)
     running = [vmi for _, vmi in sorted(cluster.vmis.items()) if _is_running(vmi)]
     outdated = [vmi for vmi in running if not outdated_only or _is_replaced(vmi)]
     vms, jobs = planner.carry_out([(vmi, _decide(vmi, cluster)) for vmi in outdated])
@@ -104,7 +104,7 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
         vms=tuple(vms),
         changes=drain.rank(planner.blocked, frozenset(), kubevirt.owner, evicts=EVICT in _methods(strategy)),
         notes=(*planner.notes(), *_notes(cluster, vms, limits)),
-        assumptions=(*_ASSUMPTIONS, *([drain.SUCCEEDS] if cluster.arrivals else [])),
+        assumptions=(*_ASSUMPTIONS, *planner.assumptions(vms), *([drain.SUCCEEDS] if cluster.arrivals else [])),
         gaps=(*objects.gaps, *planner.gaps(), *_gaps(objects, starting)),
     )
 

@@ -96,7 +96,7 @@ def pod_requests(
         assumed: what counts for a container that does not request it.
     """
     containers = [each for each in spec.containers or () if each]
-    own = [each.requests if compute is None or each.name != _COMPUTE else compute for each in containers]
+    own = [each.requests if compute is None or each.name != COMPUTE else compute for each in containers]
     inits = [(assumed | each.requests, is_sidecar(each)) for each in spec.init_containers or () if each]
     pod_level = spec.resources.requests if spec.resources else None
     return sum_requests([assumed | each for each in own], inits, pod_level=pod_level, overhead=spec.overhead)
@@ -138,7 +138,8 @@ def _add(whole: Nanos, more: Mapping[str, int]) -> None:
         whole[name] = whole.get(name, 0) + value
 
 
-_COMPUTE: Final = "compute"
+# The container in which KubeVirt runs the guest.
+COMPUTE: Final = "compute"
 KUBEVIRT_DEVICES: Final = "devices.kubevirt.io/"
 _TDX: Final = f"{KUBEVIRT_DEVICES}tdx"
 _VIRTIO: Final = "virtio"
@@ -187,7 +188,7 @@ def target_pod_demand(
         devices = {name: _NANOS for name in _kubevirt_devices(vmi, configuration) if reports(name)}
         return _within_bounds(count_units(devices | rendered), [])
     present = pod_requests(pod.spec)
-    compute = next((each.requests for each in pod.spec.containers if each and each.name == _COMPUTE), {})
+    compute = next((each.requests for each in pod.spec.containers if each and each.name == COMPUTE), {})
     rendered = _render_requests(vmi, compute, pod, configuration)
     if not compute.keys().isdisjoint(_BY_SETTINGS):
         own = (vmi.domain.resources or machines.GuestResources()).requests or {}

@@ -8,7 +8,7 @@ from typing import Final
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.core import ContainerRequests, ImageVolumeSource, Pod, PodSpec
 from webhook.k8s.types.meta import Object, View
-from webhook.placement.demand import load_of
+from webhook.placement.demand import COMPUTE, load_of
 from webhook.placement.machines import LauncherPod, LauncherPodSpec
 from webhook.placement.pod_rules import (
     PodConstraints,
@@ -47,6 +47,12 @@ class RunningPod(LauncherPod, frozen=True):
     def images(self) -> tuple[str, ...]:
         """Those of its containers, as they are written."""
         return _images(self.spec) if self.spec else ()
+
+    @property
+    def launcher_image(self) -> str:
+        """That of the container in which KubeVirt runs the guest; empty: there is none."""
+        containers = (self.spec.containers if self.spec else None) or ()
+        return next((each.image or "" for each in containers if each and each.name == COMPUTE), "")
 
     @property
     def image_volumes(self) -> tuple[str, ...]:

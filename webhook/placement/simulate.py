@@ -72,13 +72,18 @@ _LEAST_PERCENTAGE_TO_SCORE: Final = 5
 _NODES_A_STEP: Final = 8
 
 
+# It scores nothing, as one that no node lists, or all do.
+UNKNOWN_IMAGE: Final = ""
+
+
 class SimulatedPod(msgspec.Struct, frozen=True):
     """A pod: what it takes, its rules about other pods, and what it prefers of nodes.
 
     Attributes:
         tolerations: of these, those for taints with the effect PreferNoSchedule count.
         preferred: the preferred terms of its node affinity, each with its weight.
-        images: those of its containers, init containers too, as they are written.
+        images: those of its containers, init containers too, as they are written; `UNKNOWN_IMAGE` for one that is not
+            known.
         image_volumes: the images that it mounts as volumes.
         profile: that of its scheduler.
     """
