@@ -681,6 +681,33 @@ def test_a_node_that_is_uncordoned_or_added_takes_each_vm_that_is_named(world: A
             assert takes_all(enlarged(world, DRAINED, "new"), change, "new"), change
 
 
+class TestVmsThatTolerateCordonedNodes:
+    """kube-scheduler sends them to nodes that are drained, too, and those are then not empty."""
+
+    ANYWHERE: Any = {"tolerations": [{"operator": "Exists"}]}
+
+    def test_one_that_ends_within_the_drain_blocks_it(self) -> None:
+        found = plan([node("a"), node("b", memory="16Gi"), node("c")], [vm("web", "a", **self.ANYWHERE)], ["a", "b"])
+        assert (of(found).outcome, of(found).code, of(found).to) == ("blocks", "moves-within-drain", "b")
+        assert (found.moves, found.blocks) == (1, 1)
+        assert found.seconds > 0, "it is migrated all the same"
+        assert [each.vms for each in found.changes] == [("shop/web",)]
+
+    def test_one_that_leaves_does_not(self) -> None:
+        nodes = [node("a"), node("b"), node("c", memory="16Gi")]
+        assert of(plan(nodes, [vm("web", "a", **self.ANYWHERE)], ["a", "b"])).code == "migrates"
+        # Others never go to nodes that are drained.
+        nodes[1] = node("b", memory="64Gi")
+        assert of(plan(nodes, [vm("web", "a")], ["a", "b"])).to == "c"
+
+    def test_node_after_node_it_moves_as_often_as_it_has_to(self) -> None:
+        nodes, mover = [node("a"), node("b", memory="16Gi"), node("c")], vm("web", "a", **self.ANYWHERE)
+        found = plan(nodes, [mover], ["a", "b"], rolling=True)
+        assert [[(each.node, each.to) for each in step.vms] for step in found.steps] == [[("a", "b")], [("b", "a")]]
+        assert found.blocks == 0
+        assert plan(nodes, [mover], ["a", "b"], rolling=True, parallel=2).blocks == 1
+
+
 def test_rules_between_pods_leave_no_domain_out_of_a_hard_spread() -> None:
     """PodTopologySpread looks at the pod's selector and node affinity alone: the zone without a rack counts, too."""
     labels = {"app": "web"}

@@ -502,7 +502,7 @@ def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
     busy = [step for step in plan.steps if step.vms or step.blocked_pods or step.transfers]
     for step in busy:
         rest = [vm for vm in step.vms if vm.outcome != report.MOVES]
-        moves = len(step.vms) - len(rest)
+        moves = sum(bool(vm.to) for vm in step.vms)
         time = f", {_time(step.seconds, step.at_most_seconds)}" if moves else ""
         is_blocked = step.blocked_pods or any(vm.outcome == report.BLOCKS for vm in rest)
         counts = f"{abbreviate(step.nodes):{width}}  {pluralize(moves, 'migration')}{time}"

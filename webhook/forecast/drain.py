@@ -52,6 +52,7 @@ from webhook.placement.migrations import (
     target_pod_of,
 )
 from webhook.placement.nodes import (
+    CORDON,
     HOST_MODEL_CPU,
     HOSTNAME,
     MEMORY,
@@ -159,6 +160,8 @@ _BY_CODE: Final = {
     report.NO_PRIORITY_CLASS: "create the PriorityClasses that VMs name",
     report.HOST_CPU_UNKNOWN: f"have virt-handler label the nodes of these VMs with their CPU model"
     f" ({HOST_MODEL_CPU}…), which the annotation node-labeller.kubevirt.io/skip-node on a node keeps it from",
+    report.MOVES_WITHIN_DRAIN: "drain the nodes one after the other, or remove the tolerations of cordoned nodes"
+    f" ({CORDON.key}) from VMs",
     report.PODS_APART: "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they"
     " block",
 }
@@ -397,7 +400,7 @@ class Planner:
             schema=report.SCHEMA,
             rolling=parallel > 0,
             parallel=max(1, parallel),
-            moves=outcomes[report.MOVES],
+            moves=sum(bool(vm.to) for vm in vms),
             shuts_down=outcomes[report.SHUTS_DOWN],
             blocks=outcomes[report.BLOCKS] + sum(len(step.blocked_pods) for step in steps),
             handed_over=outcomes[report.HANDED_OVER],
@@ -489,7 +492,7 @@ class Planner:
     ) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
         """Have VMs move and shut down as it is decided of each, and its plan; those that find no node block.
 
-        Pods without a VM on ``nodes`` are evicted, too.
+        ``nodes`` are those that are drained: their pods without a VM are evicted, too, and a VM that ends there blocks.
 
         Returns:
             the plans in the same order, and the migrations that KubeVirt creates.
@@ -523,6 +526,14 @@ class Planner:
             else:
                 leaving_vms.append(mover)
         plans.update(self._find_nodes(leaving_vms, plans, freed))
+        for key, plan in plans.items():
+            if plan.outcome == report.MOVES and plan.to in nodes:
+                reason = (
+                    f"it tolerates cordoned nodes, and kube-scheduler sends it to {plan.to}, which is drained at the"
+                    " same time, and is then not empty"
+                )
+                self.blocked.append(Blocked(report.MOVES_WITHIN_DRAIN, self._cluster.vmis[key]))
+                plans[key] = replace(plan, outcome=report.BLOCKS, code=report.MOVES_WITHIN_DRAIN, reason=reason)
         jobs = [
             report.QueuedMigration(
                 each.node,
@@ -533,7 +544,7 @@ class Planner:
                 *self._time_of(self._cluster.vmis[each.namespace, each.name], each.code),
             )
             for each in plans.values()
-            if each.outcome == report.MOVES or each.code in (*report.PENDING, *report.ENDLESS)
+            if each.to or each.code in (*report.PENDING, *report.ENDLESS)
         ]
         return list(plans.values()), jobs
 

@@ -50,6 +50,7 @@ NO_ELIGIBLE_NODE: Final = "no-eligible-node"
 NO_ROOM: Final = "no-room"
 PODS_APART: Final = "pods-apart"
 QUOTA: Final = "quota"
+MOVES_WITHIN_DRAIN: Final = "moves-within-drain"
 NO_ATTACHMENT: Final = "no-attachment"
 VIRT_HANDLER_GONE: Final = "virt-handler-gone"
 STALE_EVACUATION: Final = "stale-evacuation"
@@ -66,7 +67,7 @@ CODES: Final = {
     BLOCKS: (
         *(NOT_MIGRATABLE, UNKNOWN_STRATEGY, NAME_TOO_LONG, MIGRATION_STUCK, NO_MIGRATIONS),
         *(DISRUPTION_BUDGET, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, QUOTA, NO_ATTACHMENT),
-        *(VIRT_HANDLER_GONE, STALE_EVACUATION, NO_PRIORITY_CLASS, HOST_CPU_UNKNOWN),
+        *(VIRT_HANDLER_GONE, STALE_EVACUATION, NO_PRIORITY_CLASS, HOST_CPU_UNKNOWN, MOVES_WITHIN_DRAIN),
     ),
     HANDED_OVER: (EXTERNAL_STRATEGY,),
     STAYS: (LIVE_MIGRATE_NOT_CONFIGURED, EVICT_NOT_CONFIGURED),  # and those of `BLOCKS`
@@ -108,7 +109,8 @@ class VmPlan(View, frozen=True):
     Attributes:
         code: why, one of `CODES`.
         reason: why, a clause; empty where there is nothing to add.
-        to: a node that has room for it beside all others that move; empty: it does not move.
+        to: a node that has room for it beside all others that move, which may be one that is drained, too; empty: it
+            does not move.
         memory: what its target pod requests, in bytes.
         eligible: how many nodes meet all its requirements.
         with_room: how many of these have room before any other VM moves, and no pods that exclude it.
@@ -229,6 +231,7 @@ class DrainPlan(View, frozen=True):
     Attributes:
         rolling: the steps follow each other, and after each its nodes take VMs again; else there is one step.
         parallel: how many nodes a rolling plan drains at the same time.
+        moves: how many migrations there are, those of VMs that block where they end among them.
         order: an order of the nodes in which fewer VMs block, or fewer move; empty: none was found.
         spare: what one more node would change; None: nothing, or it was not computed, because no VM lacks room.
         preempted: how many pods kube-scheduler deletes so that VMs of higher priority find room.
