@@ -138,6 +138,17 @@ def test_constraints_of_pods_and_those_that_new_ones_will_get() -> None:
     assert profiles == [STOCK, SHIPPED, STOCK]
 
 
+def test_a_vm_that_is_being_deleted_counts_where_all_are_started_again() -> None:
+    pods = [launcher(f"{number}") for number in range(4)]
+    for each in pods:
+        each["metadata"]["deletionTimestamp"] = "2026-11-28T10:00:00Z"
+    nodes = [node("a"), node("b")]
+    for each in nodes:
+        each["metadata"]["labels"]["kubernetes.io/hostname"] = each["metadata"]["name"]
+    found = taken(nodes, pods, spread="hostname")
+    assert estimate.estimate(found, Conditions(VERSION)).counts == (2, 2)
+
+
 @given(cpu=_ODD, memory=_ODD, pods=_ODD, requested=_ODD)
 def test_odd_quantities_are_no_error(cpu: Any, memory: Any, pods: Any, requested: Any) -> None:
     odd = node("a")

@@ -286,6 +286,8 @@ def _is_open(node: NodeWithImages, required: Mapping[str, str]) -> bool:
 def _guest(pod: Pod, value: str, profiles: Profiles, namespaces: Mapping[str, Mapping[str, str]]) -> VmGuest:
     spec = pod.spec
     simulated, has_own = incoming(pod, namespaces, profiles), bool(spec.topology_spread_constraints)
+    # It is started again, whatever happens to it now.
+    simulated = replace(simulated, info=replace(simulated.info, is_terminating=False))
     # An owner's own constraints, on whatever, keep others from being written.
     if not has_own and value != names.OFF:
         simulated = _with_constraints(simulated, value)
