@@ -340,7 +340,7 @@ class Planner:
         if migration is None or target is None or target.node_name in ("", vmi.node_name):
             return []
         is_lost = target.node_name not in cluster.views or _handler_problem(vmi, cluster)
-        if is_lost or evict(vmi, cluster).outcome == report.SHUTS_DOWN:
+        if is_lost or eviction_plan(vmi, cluster).outcome == report.SHUTS_DOWN:
             self._staying.append((vmi, migration, target))
             return []
         source = cluster.pod_of(vmi)
@@ -428,7 +428,7 @@ class Planner:
         leaving = [vmi for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
         departing = [*self._departing(nodes)]
         held_up = [*self._held_up(nodes)]
-        vms, jobs = self.carry_out([(vmi, evict(vmi, self._cluster)) for vmi in leaving], nodes)
+        vms, jobs = self.carry_out([(vmi, eviction_plan(vmi, self._cluster)) for vmi in leaving], nodes)
         both = zip(leaving, vms, strict=True)
         ending = [self._cluster.pod_of(vmi) for vmi, vm in both if vm.outcome == report.SHUTS_DOWN]
         vms = sorted([*vms, *departing, *held_up], key=lambda vm: (nodes.index(vm.node), vm.namespace, vm.name))
@@ -1081,27 +1081,27 @@ def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Namespa
             yield f"add an empty node like {node}", held
 
 
-def evict(vmi: Vmi, cluster: PlannedCluster) -> VmPlan:
+def eviction_plan(vmi: Vmi, cluster: PlannedCluster) -> VmPlan:
     """What becomes of a running VM when the pod that it runs in is evicted; ``moves`` means: if there is a node."""
-    plan = _evict(vmi, cluster)
+    plan = _plan_by_strategy(vmi, cluster)
     return replace(plan, notes=(*plan.notes, *_eviction_notes(vmi, cluster)))
 
 
-def _evict(vmi: Vmi, cluster: PlannedCluster) -> VmPlan:
+def _plan_by_strategy(vmi: Vmi, cluster: PlannedCluster) -> VmPlan:
     own, default = own_strategy(vmi), cluster.objects.kubevirt.eviction_strategy
     strategy, effect = own or default, eviction_effect(vmi, default)
     origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMIs that have none"
     if effect is EvictionEffect.STOPS:
-        return _shut_down(vmi, cluster, report.STRATEGY_NONE, f"{origin} is None")
+        return _shutdown_plan(vmi, cluster, report.STRATEGY_NONE, f"{origin} is None")
     if effect is EvictionEffect.HANDED_OVER:
-        return _hand_over(vmi, origin)
+        return _handover_plan(vmi, origin)
     if effect is EvictionEffect.UNKNOWN:
         reason = f"{origin} is {quote(strategy)}, which kubevirt-webhook does not know"
         return plan_of(vmi, report.BLOCKS, report.UNKNOWN_STRATEGY, reason)
     if effect is EvictionEffect.MIGRATES:
         marked = stale_evacuation(vmi)
         if not marked:
-            return migrate(vmi, cluster)
+            return migration_plan(vmi, cluster)
         reason = (
             f"status.evacuationNodeName is {quote(marked)} while it runs on {vmi.node_name}: virt-api denies its"
             f' eviction ("Evacuation in progress"), and KubeVirt creates no migration;'
@@ -1114,7 +1114,7 @@ def _evict(vmi: Vmi, cluster: PlannedCluster) -> VmPlan:
         why = f" ({parts})" if parts else ""
     reason = f"it cannot be live-migrated{why}, and {origin} is {strategy}"
     if effect is EvictionEffect.STOPS_UNMIGRATABLE:
-        return _shut_down(vmi, cluster, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
+        return _shutdown_plan(vmi, cluster, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
     # Of its volumes, or to another cluster, which virt-api and the workload updater allow all the same.
     unfinished = cluster.unfinished.get(namespaced_name(vmi), ())
     notes = tuple([_not_ended(each, "if it succeeds, the VM leaves the node") for each in unfinished])
@@ -1128,7 +1128,7 @@ def plan_of(
     return VmPlan(*namespaced_name(vmi), vmi.node_name, outcome, code, reason, controller=controller, notes=notes)
 
 
-def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
+def _handover_plan(vmi: Vmi, origin: str) -> VmPlan:
     """A VM that KubeVirt marks (``status.evacuationNodeName``), and that another controller moves or ends.
 
     Cluster API's KubeVirt provider drains the guest's own node for at most `_GUEST_DRAIN_SECONDS`, and then deletes the
@@ -1171,7 +1171,7 @@ def _budget_problem(pod: LauncherPod, cluster: PlannedCluster) -> str:
     )
 
 
-def _shut_down(vmi: Vmi, cluster: PlannedCluster, code: str, reason: str) -> VmPlan:
+def _shutdown_plan(vmi: Vmi, cluster: PlannedCluster, code: str, reason: str) -> VmPlan:
     pod = cluster.pod_of(vmi)
     if pod and (problem := _budget_problem(pod, cluster)):
         return plan_of(vmi, report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
@@ -1183,7 +1183,7 @@ def _shut_down(vmi: Vmi, cluster: PlannedCluster, code: str, reason: str) -> VmP
     return plan_of(vmi, report.SHUTS_DOWN, code, reason, notes=tuple(notes))
 
 
-def migrate(vmi: Vmi, cluster: PlannedCluster, afterwards: str = "it is evacuated afterwards") -> VmPlan:
+def migration_plan(vmi: Vmi, cluster: PlannedCluster, afterwards: str = "it is evacuated afterwards") -> VmPlan:
     """What becomes of a VM for which KubeVirt is to create a migration; ``moves`` means: if there is a node.
 
     ``afterwards`` is what happens to it once a migration has ended that runs now, a clause.

@@ -127,18 +127,18 @@ def _decide(vmi: Vmi, cluster: PlannedCluster) -> VmPlan:
     migrated is evacuated.
     """
     if _is_migrated(vmi, cluster.objects.workload_updates):
-        migrated = drain.migrate(vmi, cluster, _UPDATED)
+        migrated = drain.migration_plan(vmi, cluster, _UPDATED)
         notes = (*migrated.notes, *drain.evacuation_notes(vmi, cluster))
         return msgspec.structs.replace(migrated, notes=notes)
     can_migrate = vmi.migratable or vmi.migrates_volumes
-    evicted = drain.evict(vmi, cluster)
+    evicted = drain.eviction_plan(vmi, cluster)
     if EVICT in _methods(cluster.objects.workload_updates):
         size = cluster.objects.workload_updates.batch_eviction_size
         if size is not None and size < 1:
             reason = f"KubeVirt's batchEvictionSize is {size}, so no VM is evicted"
             return drain.plan_of(vmi, report.BLOCKS, report.EVICT_NOT_CONFIGURED, reason)
         return evicted
-    would = drain.migrate(vmi, cluster, _UPDATED) if can_migrate else evicted
+    would = drain.migration_plan(vmi, cluster, _UPDATED) if can_migrate else evicted
     if would.outcome == report.BLOCKS:
         return would
     if can_migrate:
