@@ -115,7 +115,9 @@ def test_a_rolling_drain_takes_steps_by_its_size(tmp_path: Path) -> None:
     def steps(nodes: int) -> int:
         budget = StepBudget(planner.MAX_STEPS)
         directory = write_cluster(tmp_path / str(nodes), nodes, 2 * nodes)
-        assert budget.run(planner._plan, from_files(directory), (), True, None).blocks == 0
+        assert (
+            budget.run(planner._plan, from_files(directory), (), rolling=True, parallel=1, bandwidth=None).blocks == 0
+        )
         return budget.spent
 
     large = steps(50)

@@ -572,7 +572,9 @@ def test_budgets_of_pods_are_steps() -> None:
     pods = [clusters.filler(f"pod-{each}", "a", app="x") for each in range(9)]
     world = snapshot(NODES, [], pods=pods, budgets=budgets)
     work = StepBudget(planner.MAX_STEPS)
-    (blocked, *_) = work.run(planner._plan, world, ["a"], 0, None).steps[0].blocked_pods
+    (blocked, *_) = (
+        work.run(planner._plan, world, ["a"], rolling=False, parallel=1, bandwidth=None).steps[0].blocked_pods
+    )
     assert work.spent >= 900
     assert "b0, b1" in blocked.reason
     assert len(blocked.reason) < 200

@@ -159,14 +159,19 @@ def test_too_much_to_plan_is_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("plan", "options"), [(drain._plan, ([], 1, None)), (update._plan, (False, None))], ids=["drain", "update"]
+    ("plan", "options"),
+    [
+        (drain._plan, {"nodes": [], "rolling": True, "parallel": 1, "bandwidth": None}),
+        (update._plan, {"outdated_only": False, "bandwidth": None}),
+    ],
+    ids=["drain", "update"],
 )
-def test_large_clusters_take_few_steps(plan: Callable[..., Any], options: tuple[Any, ...]) -> None:
+def test_large_clusters_take_few_steps(plan: Callable[..., Any], options: dict[str, Any]) -> None:
     """Steps for each VM do not grow with the nodes, so that 5,000 nodes and 10,000 VMs take seconds."""
 
     def steps(number: int) -> int:
         work = StepBudget(drain.MAX_STEPS)
-        work.run(plan, clusters.large(number, updates=METHODS), *options)
+        work.run(plan, clusters.large(number, updates=METHODS), **options)
         return work.spent
 
     assert steps(80) < 5 * steps(20)

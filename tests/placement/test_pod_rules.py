@@ -145,7 +145,7 @@ def test_rules_that_tenants_write_by_the_thousand_take_bounded_steps(monkeypatch
         for each in roomy:
             each["status"]["allocatable"]["pods"] = "10k"
         work = StepBudget(MAX_STEPS)
-        work.run(planner._plan, snapshot(roomy, vms), ["b"], False, None)
+        work.run(planner._plan, snapshot(roomy, vms), ["b"], rolling=False, parallel=1, bandwidth=None)
         return work.spent
 
     assert 0 < steps(400) < 5 * steps(100)

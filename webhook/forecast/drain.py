@@ -83,6 +83,9 @@ MAX_STEPS: Final = 20_000_000
 
 # A VM can be kept from a node by pods that move away themselves, so those that found none try again.
 _MOST_ROUNDS: Final = 8
+# The same in an update, where a VM that finds no node tries again as long as others move; this is no rule of
+# KubeVirt's, but an end.
+_MOST_ROUNDS_IN_TURN: Final = 50
 # Of the nodes that could take a VM, in the report.
 _MOST_CANDIDATES: Final = 20
 _PACKED: Final = (
@@ -197,15 +200,17 @@ def plan(
         InputError: a node does not exist or is named twice, or the cluster's objects are too complex.
     """
     try:
-        return StepBudget(MAX_STEPS).run(_plan, objects, nodes, parallel if rolling else 0, bandwidth)
+        budget = StepBudget(MAX_STEPS)
+        return budget.run(_plan, objects, nodes, rolling=rolling, parallel=parallel, bandwidth=bandwidth)
     except TooComplex as error:
         raise InputError(f"{error.what} take more than {MAX_STEPS} steps", "the plan", "drain fewer nodes") from None
 
 
-def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidth: int | None) -> DrainPlan:
-    """``parallel`` is 0 for nodes that are all drained at the same time."""
+def _plan(
+    objects: ClusterObjects, nodes: Sequence[str], *, rolling: bool, parallel: int, bandwidth: int | None
+) -> DrainPlan:
     cluster = PlannedCluster(objects)
-    named = list(nodes) or (sorted(cluster.views) if parallel else [])
+    named = list(nodes) or (sorted(cluster.views) if rolling else [])
     for name, times in Counter(named).items():
         if name not in cluster.views:
             raise InputError(f"node {quote(name)} does not exist", fix="kubectl get nodes lists them")
@@ -213,19 +218,21 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
             raise InputError(f"node {quote(name)} is named twice", fix="name it once")
     limits = report.limits_of(objects.kubevirt, objects.migrations, bandwidth)
     planner = Planner(cluster, limits)
-    order = sorted(named, key=planner.occupied().__getitem__) if parallel else named
-    groups = _in_groups(named, parallel)
-    drain_plan = planner.plan(groups, parallel)
-    if not parallel and len(named) < 2:
+    order = sorted(named, key=planner.occupied().__getitem__) if rolling else named
+    groups = _in_groups(named, parallel) if rolling else [named]
+    drain_plan = planner.plan(groups, rolling=rolling, parallel=parallel)
+    if not rolling and len(named) < 2:
         return drain_plan
     if drain_plan.blocks and order != named:
-        other = Planner(PlannedCluster(objects), limits).plan(_in_groups(order, parallel), parallel)
+        in_order = _in_groups(order, parallel)
+        other = Planner(PlannedCluster(objects), limits).plan(in_order, rolling=rolling, parallel=parallel)
         if (other.blocks, other.moves) < (drain_plan.blocks, drain_plan.moves):
             drain_plan = replace(drain_plan, order=tuple(order))
     like = next((each for each in planner.blocked if each.code in report.PENDING), None)
     if like is None:
         return drain_plan
-    other = Planner(PlannedCluster(_with_spare(objects, like.vmi.node_name)), limits).plan(groups, parallel)
+    enlarged = PlannedCluster(_with_spare(objects, like.vmi.node_name))
+    other = Planner(enlarged, limits).plan(groups, rolling=rolling, parallel=parallel)
     if other.blocks >= drain_plan.blocks:
         return drain_plan
     spare = report.SpareNode(like.vmi.node_name, other.moves, other.blocks, other.seconds)
@@ -234,7 +241,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
 
 def _in_groups(nodes: Sequence[str], parallel: int) -> list[Sequence[str]]:
     """The nodes by the steps in which they are drained."""
-    return [nodes[at : at + parallel] for at in range(0, len(nodes), parallel)] if parallel else [nodes]
+    return [nodes[at : at + parallel] for at in range(0, len(nodes), parallel)]
 
 
 def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
@@ -260,8 +267,8 @@ class Planner:
     Args:
         cluster: it is changed as drains or an update would change it.
         limits: how many migrations run concurrently.
-        rounds: how often VMs that find no node try again after the others; 0: all move at the same time, and where
-            that fails, a tight packing is tried.
+        together: whether all VMs of a step move at the same time, and where that fails, a tight packing is tried; else
+            each leaves its node before others need it.
         renews_launchers: whether target pods have another launcher image than all pods that run now.
 
     Attributes:
@@ -269,12 +276,12 @@ class Planner:
     """
 
     def __init__(
-        self, cluster: PlannedCluster, limits: Limits, *, rounds: int = 0, renews_launchers: bool = False
+        self, cluster: PlannedCluster, limits: Limits, *, together: bool = True, renews_launchers: bool = False
     ) -> None:
         self._cluster: Final = cluster
         self._classes: Final = movers.EquivalenceClasses(cluster, renews_launchers=renews_launchers)
         self._limits: Final = limits
-        self._rounds: Final = rounds
+        self._together: Final = together
         self.blocked: Final[list[Blocked]] = []
         self._on: Final[dict[str, dict[NamespacedName, LauncherPod]]] = {}
         self._vms: Final[dict[str, dict[NamespacedName, Vmi]]] = {}
@@ -382,8 +389,8 @@ class Planner:
         if any(vm.outcome == report.MOVES and (vm.namespace, vm.name) in unknown for vm in vms):
             yield _ANY_LAUNCHER
 
-    def plan(self, groups: Sequence[Sequence[str]], parallel: int) -> DrainPlan:
-        """The plan of draining groups of nodes, one after the other; ``parallel`` is 0 for one group."""
+    def plan(self, groups: Sequence[Sequence[str]], *, rolling: bool, parallel: int) -> DrainPlan:
+        """The plan of draining groups of nodes, one after the other; of one group if it is not ``rolling``."""
         objects, about = self._cluster.objects, [*self._present_notes(groups)]
         in_flight_now = bool(self._cluster.arrivals)
         steps = tuple([self.step(nodes) for nodes in groups])
@@ -392,14 +399,14 @@ class Planner:
         longest = [step.at_most_seconds for step in steps if step.at_most_seconds is not None]
         stays = any(vm.code in _MARKED for vm in vms)
         more = (
-            (_TOGETHER, parallel > 1),
+            (_TOGETHER, rolling and parallel > 1),
             (_ELSEWHERE, outcomes[report.HANDED_OVER]),
             (SUCCEEDS, in_flight_now),
         )
         return DrainPlan(
             schema=report.SCHEMA,
-            rolling=parallel > 0,
-            parallel=max(1, parallel),
+            rolling=rolling,
+            parallel=parallel if rolling else 1,
             moves=sum(bool(vm.to) for vm in vms),
             shuts_down=outcomes[report.SHUTS_DOWN],
             blocks=outcomes[report.BLOCKS] + sum(len(step.blocked_pods) for step in steps),
@@ -409,7 +416,7 @@ class Planner:
             at_most_seconds=None if len(longest) < len(steps) else sum(longest),
             limits=self._limits,
             steps=steps,
-            changes=rank(self.blocked, frozenset() if parallel else frozenset(groups[0]), objects.kubevirt.owner),
+            changes=rank(self.blocked, frozenset() if rolling else frozenset(groups[0]), objects.kubevirt.owner),
             notes=(
                 *about,
                 *self.notes(),
@@ -507,7 +514,7 @@ class Planner:
                 migrating.append(vmi)
             elif decision.outcome == report.BLOCKS:
                 self.blocked.append(Blocked(decision.code, vmi))
-            elif decision.outcome == report.SHUTS_DOWN and not self._rounds:
+            elif decision.outcome == report.SHUTS_DOWN and self._together:
                 if key[0] in self._cluster.quotas:
                     mover = movers.mover_of(vmi, self._classes, self._present(vmi))
                     leaving.setdefault(key[0], []).append(mover.usage.negated)
@@ -848,17 +855,17 @@ class Planner:
             count = f"{strays.bit_count()} of the {(strays | nodes).bit_count()} nodes with room"
             reason = f"it may not get there, because {_attach(mover.vmi)}, and {count} {_CANNOT_ATTACH}"
             return report.MAY_NOT_ATTACH, reason
-        if self._rounds and not nodes:
+        if not self._together and not nodes:
             return report.MIGRATES_LATER, _LATER
         if is_packed:
-            return (report.DEPENDS_ON_ORDER, _BY_ORDER) if self._rounds else (report.MIGRATES_IF_PACKED, _PACKED)
+            return (report.MIGRATES_IF_PACKED, _PACKED) if self._together else (report.DEPENDS_ON_ORDER, _BY_ORDER)
         return report.MIGRATES, ""
 
     def _move_all(
         self, review: Sequence[tuple[Mover, Eligibility]]
     ) -> tuple[dict[NamespacedName, int], set[NamespacedName]]:
         """Nodes for VMs, and the VMs that only a tight packing leaves room for."""
-        if self._rounds:
+        if not self._together:
             return self._move_in_turn(review)
         by_score = self._moves.move_all(review, _MOST_ROUNDS, tightly=False)
         if len(by_score) == len(review):
@@ -879,12 +886,12 @@ class Planner:
 
         By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
         """
-        by_name = self._moves.move_all(review, self._rounds, tightly=False)
+        by_name = self._moves.move_all(review, _MOST_ROUNDS_IN_TURN, tightly=False)
         smallest_first = sorted(review, key=lambda each: each[0].memory)
         if all(map(is_, smallest_first, review)):
             return by_name, set()
         self._moves.undo_all(review, by_name)
-        by_size = self._moves.move_all(smallest_first, self._rounds, tightly=False)
+        by_size = self._moves.move_all(smallest_first, _MOST_ROUNDS_IN_TURN, tightly=False)
         contested = by_name.keys() ^ by_size.keys()
         if len(by_size) > len(by_name):
             return by_size, contested

@@ -35,8 +35,6 @@ _BATCH_SECONDS: Final = 60
 # (periodicReEnqueueIntervalSeconds).
 _THROTTLE_SECONDS: Final = 5
 _REQUEUE_SECONDS: Final = 30
-# A VM that finds no node tries again as long as others move; this is no rule of KubeVirt's, but an end.
-_MOST_ROUNDS: Final = 50
 _UPDATED: Final = "it is updated afterwards"
 _METHODS: Final = "KubeVirt's workloadUpdateMethods"
 _ASSUMPTIONS: Final = (
@@ -73,7 +71,7 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
     limits = msgspec.structs.replace(limits, start_seconds=limits.start_seconds + _THROTTLE_SECONDS)
     before = objects.kubevirt.launchers_of
     renews = not outdated_only or (before is not None and before.version != objects.kubevirt.release.version)
-    planner = drain.Planner(cluster, limits, rounds=_MOST_ROUNDS, renews_launchers=renews)
+    planner = drain.Planner(cluster, limits, together=False, renews_launchers=renews)
     running = [vmi for _, vmi in sorted(cluster.vmis.items()) if _is_running(vmi)]
     outdated = [vmi for vmi in running if not outdated_only or _is_replaced(vmi)]
     vms, jobs = planner.carry_out([(vmi, _decide(vmi, cluster)) for vmi in outdated])
