@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import dropwhile
 from pathlib import Path
 from textwrap import fill, indent
 
@@ -21,6 +22,8 @@ from webhook.install.schedulers.render import (
     configuration,
     shipped_stanza,
 )
+from webhook.names import DOMAIN
+from webhook.policies.registry import BY_NAME
 
 ROOT = Path(__file__).resolve().parents[1]
 MANIFESTS = ROOT / "manifests"
@@ -190,6 +193,23 @@ def comment(text: str) -> str:
     return fill(sentence, WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"
 
 
+def validation_file() -> tuple[Path, str]:
+    """What the API server lets in of labels and annotations of namespaces, with the names that policies have."""
+    file = MANIFESTS / "base" / "validation.yaml"
+    text = file.read_text()
+    annotations = (key.removeprefix(f"{DOMAIN}/") for policy in BY_NAME.values() for key in policy.annotations)
+    for variable, names in (("policies", BY_NAME), ("parameters", annotations)):
+        listed = ", ".join(f"'{name}'" for name in names)
+        expression = fill(f"[{listed}].map(name, '{DOMAIN}/' + name)", 110, break_on_hyphens=False)
+        begin = f"    - name: {variable}\n      expression: >-\n"
+        before, _, after = text.partition(begin)
+        # Up to the next line that is not of the expression.
+        lines = after.splitlines(keepends=True)
+        rest = "".join(dropwhile(lambda line: line.startswith(" " * 8), lines))
+        text = before + begin + indent(expression, " " * 8) + "\n" + rest
+    return file, text
+
+
 def component(variant: Variant) -> str:
     """The component that has another one's scheduler be a variant."""
     patches = []
@@ -223,6 +243,8 @@ def main() -> None:
     binaries = Path(_output(sys.executable, "-m", "hack.controlplane.build").strip())
     for file, text in rbac_files().items():
         file.write_text(text)
+    validation, text = validation_file()
+    validation.write_text(text)
     for overlay in sorted((MANIFESTS / "overlays").iterdir()):
         settings = f"--config={overlay / 'settings.yaml'}"
         printed = _output(sys.executable, "-m", "webhook", "manifests", "webhooks", settings)

@@ -276,4 +276,8 @@ def _modes(settings: Any) -> list[tuple[str, str, str]]:
         names.EVICTION: "the descheduler's evictions are denied if no node is eligible, and for "
         f"{eviction['coolDownSeconds']} s after a migration",
     }
-    return [(policy, text, "a warning says what would be set or denied") for policy, text in enforced.items()]
+    # Of others their section says it.
+    texts = {
+        name: enforced.get(name) or str(policy.settings.__doc__).partition(": ")[2] for name, policy in BY_NAME.items()
+    }
+    return [(policy, text, "a warning says what would be set or denied") for policy, text in texts.items()]
