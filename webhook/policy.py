@@ -20,7 +20,7 @@ from webhook.findings import Finding
 from webhook.k8s.resources import Resource
 from webhook.k8s.rights import Right
 from webhook.k8s.types.meta import Object
-from webhook.names import PolicyName, Stage
+from webhook.names import Mode, PolicyName, Stage
 from webhook.settings.model import Settings
 from webhook.settings.policy_section import PolicySettings
 
@@ -68,6 +68,10 @@ def _always(_: PolicySettings) -> bool:
 
 def _no_conditions(_: PolicySettings) -> Conditions:
     return {}
+
+
+def _nothing_in_cel(_: PolicySettings) -> tuple[AdmissionPolicy, ...]:
+    return ()
 
 
 class Subresource(msgspec.Struct, frozen=True):
@@ -175,6 +179,24 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
     )
 
 
+class AdmissionPolicy(msgspec.Struct, frozen=True):
+    """What the API server evaluates itself for a policy, in clusters without this server.
+
+    Attributes:
+        name: of the object and, with the modes, of its bindings.
+        resource: KubeVirt's, whose creation it looks at.
+        spec: of the object, without what follows from the rest.
+        modes: of namespaces, with a binding each.
+        mutates: a MutatingAdmissionPolicy, which has mode ``enforce`` alone.
+    """
+
+    name: str
+    resource: str
+    spec: Mapping[str, Any]
+    modes: tuple[Mode, ...]
+    mutates: bool = False
+
+
 class Objects(Protocol):
     """Reads a cluster's objects: `webhook.cluster.reader.ObjectReader`."""
 
@@ -214,6 +236,8 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         annotations: those of namespaces that it reads, each with its values; none where there is no list of them.
         marks: the annotations by which objects show what it has written into them.
         checks: what `doctor` looks at for this policy alone.
+        admission_policies: what the API server can evaluate without a server; an `InputError` where a rule needs a
+            setting that is missing.
         follows: the policies whose changes of an object this one must see, if they are there.
     """
 
@@ -226,6 +250,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     annotations: Mapping[str, tuple[str, ...]] = {}
     marks: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
+    admission_policies: Callable[[S], tuple[AdmissionPolicy, ...]] = _nothing_in_cel
     follows: tuple[PolicyName, ...] = ()
 
 

@@ -22,12 +22,14 @@ import pytest
 from hack.controlplane import build, bundles
 from hack.controlplane.bundles import CEL_COST, Bundle
 from webhook import names
-from webhook.install.policies import MIGRATION_POLICY, SCHEDULER_POLICY, policies
+from webhook.install.policies import policies
 from webhook.install.registration import configurations
 from webhook.k8s.types.selectors import find_malformed
 from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.placement.nodes import RESERVED_PREFIXES, reserved_keys
+from webhook.policies.migration.admission_policies import NAME as MIGRATION_POLICY
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
+from webhook.policies.scheduling.admission_policies import NAME as SCHEDULER_POLICY
 from webhook.settings_file import parse
 
 from .conftest import OwnPlane

@@ -9,7 +9,9 @@ import pytest
 from tests.install.memory import HEALTH_CHECK
 from webhook import names
 from webhook.errors import InputError
-from webhook.install.policies import MIGRATION_POLICY, SCHEDULER_POLICY, policies
+from webhook.install.policies import policies
+from webhook.policies.migration.admission_policies import NAME as MIGRATION_POLICY
+from webhook.policies.scheduling.admission_policies import NAME as SCHEDULER_POLICY
 from webhook.settings_file import parse
 
 

@@ -22,10 +22,10 @@ from tests.cli.test_serve import FILES, Serving, example, serving
 from tests.doctor.world import cluster
 from tests.policies.eviction import world as eviction
 from webhook import names
-from webhook.install.policies import MIGRATION_POLICY, SCHEDULER_POLICY
 from webhook.policies.meanings import MEANINGS
 from webhook.policies.registry import BY_PATH, POLICIES
 from webhook.policy import AnyPolicy
+from webhook.settings_file import default_settings
 
 ROOT = Path(__file__).parents[2]
 NAMES = [policy.name for policy in POLICIES]
@@ -112,7 +112,7 @@ def test_configurations_settings_and_pages_have_nothing_of_it(removed: AnyPolicy
     assert entries(webhooks.output) == [
         entry for entry in entries(run("manifests", "webhooks").output) if own not in entry["name"]
     ]
-    made = {names.SCHEDULING: SCHEDULER_POLICY, names.MIGRATION: MIGRATION_POLICY}.get(removed.name, "?")
+    made = tuple(each.name for each in removed.admission_policies(default_settings().policy(removed.name)))
     assert [*yaml.safe_load_all(policies.output)] == [
         each
         for each in yaml.safe_load_all(run("manifests", "policies").output)

@@ -11,6 +11,7 @@ from webhook.names import MIGRATION
 from webhook.placement.machines import MIGRATIONS
 from webhook.policies.common import migration_targets
 from webhook.policies.migration import match_conditions
+from webhook.policies.migration.admission_policies import admission_policies
 from webhook.policies.migration.checks import check_pinning
 from webhook.policies.migration.pods import constrain_pod
 from webhook.policies.migration.reasons import REASONS, SHARED_REASONS
@@ -59,4 +60,5 @@ POLICY: Final = Policy(
         ),
     ),
     checks=(check_pinning,),
+    admission_policies=admission_policies,
 )

@@ -14,6 +14,7 @@ from webhook.kubevirt.types.views import VirtualMachine
 from webhook.names import INSTANCETYPES, SCHEDULING
 from webhook.policies.common.match_conditions import LAUNCHERS
 from webhook.policies.scheduling import match_conditions
+from webhook.policies.scheduling.admission_policies import admission_policies
 from webhook.policies.scheduling.reasons import REASONS, SHARED_REASONS
 from webhook.policies.scheduling.scheduler_name import schedule_pod, schedule_vm, schedule_vmi
 from webhook.policies.scheduling.settings import SchedulingSettings
@@ -80,4 +81,5 @@ POLICY: Final = Policy(
     ),
     annotations={names.SCHEDULER_NAME_ANNOTATION: (), names.SPREAD_ANNOTATION: names.SPREADS},
     marks=(names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
+    admission_policies=admission_policies,
 )
