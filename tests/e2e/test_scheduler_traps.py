@@ -19,10 +19,11 @@ import yaml
 from tests.install.schedulers.configurations import configuration, profile
 from webhook.cli.data import directory
 from webhook.install.schedulers import successors
-from webhook.install.schedulers.lint import PLUGINS, LintTarget, lint
+from webhook.install.schedulers.lint import LintTarget, lint
 from webhook.install.schedulers.render import Variant
 from webhook.install.schedulers.render import configuration as configuration_for
 from webhook.k8s.documents import Document
+from webhook.placement.profiles import PLUGINS
 
 from .conftest import OwnPlane
 from .support.kube import Json

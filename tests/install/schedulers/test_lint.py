@@ -11,7 +11,6 @@ from tests import golden_files
 from tests.install.schedulers.configurations import Json, configuration, profile
 from webhook.install.schedulers import successors
 from webhook.install.schedulers.lint import (
-    PLUGINS,
     QUEUE_SORT,
     SCHEDULER_PLUGINS,
     LintTarget,
@@ -21,6 +20,7 @@ from webhook.install.schedulers.lint import (
     runs,
 )
 from webhook.k8s.documents import Document
+from webhook.placement.profiles import PLUGINS
 
 OWN, BESIDE = LintTarget(is_the_clusters=True), LintTarget()
 CLUSTERS_LEASE: Json = {"leaderElection": {"leaderElect": True}}
