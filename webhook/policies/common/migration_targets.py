@@ -119,6 +119,11 @@ def name_problem(name: str) -> str | None:
     return f"KubeVirt cannot migrate this VM: it labels migrations with the VM's name, which {problem}"
 
 
+def loses_state(release: Release) -> bool:
+    """Whether a release does not find the persistent state of a VM where the name of its claim had to be cut off."""
+    return not release.has(FINDS_STATE_OF_LONG_NAMES)
+
+
 def state_problem(vmi: Vmi, release: Release) -> str | None:
     """Why KubeVirt cannot migrate a VM with persistent state under its name, a sentence; None where it can.
 
@@ -126,7 +131,7 @@ def state_problem(vmi: Vmi, release: Release) -> str | None:
     The API server cuts generated names off, and then virt-controller never begins the migration.
     """
     volumes = vmi.state_volumes
-    if not volumes or release.has(FINDS_STATE_OF_LONG_NAMES):
+    if not volumes or not loses_state(release):
         return None
     looked_for = f"{STATE_PREFIX}-{vmi.meta.name}"
     if any(looked_for in volume for volume in volumes):
