@@ -22,7 +22,7 @@ async def test_how_far_the_policies_reach(world: DoctorWorld) -> None:
 
     assert (finding.verdict, finding.code) == ("ok", "opted-in")
     assert finding.found.split("; ") == [
-        *("5 namespaces", "scheduling: 1 enforce, 1 warn", "migration: 1 off", "instancetypes: none"),
+        *("5 namespaces", "scheduling: 1 enforce, 1 warn", "naming: none", "migration: 1 off", "instancetypes: none"),
         "eviction (cluster-wide): 2 enforce",
     ]
 
@@ -33,7 +33,7 @@ async def test_how_far_the_policies_reach(world: DoctorWorld) -> None:
         ("labels", "scheduling", "enforced", "mode-invalid", "did you mean enforce?"),
         ("labels", "scheduling", "yes", "mode-invalid", "warn, audit or off"),
         ("labels", "schedulling", "enforce", "label-unknown", f"did you mean {DOMAIN}/scheduling?"),
-        ("labels", "xyz", "enforce", "label-unknown", "scheduling, migration,"),
+        ("labels", "xyz", "enforce", "label-unknown", "scheduling, naming, migration,"),
         ("labels", "scheduler-name", "kubevirt", "label-is-annotation", "annotation"),
         ("annotations", "scheduling", "enforce", "annotation-is-label", "label"),
         ("annotations", "scheduler", "kubevirt", "annotation-unknown", f"did you mean {DOMAIN}/scheduler-name?"),

@@ -123,6 +123,7 @@ def test_resources_that_are_switched_off_are_not_asked_about() -> None:
 
     both = {"virtualmachines", "virtualmachineinstances"}
     others = {"migration": {"pods", "virtualmachineinstancemigrations"}, "eviction": {"pods"}}
+    others["naming"] = {"virtualmachines"}
     assert asked(builders.settings()) == {"scheduling": {"pods", "virtualmachines"}, "instancetypes": both, **others}
 
     other = builders.settings(virtual_machines=False, virtual_machine_instances=True)

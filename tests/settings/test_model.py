@@ -48,6 +48,7 @@ server: {listen: "[::]:9443", opsListen: "localhost:9090", maxInFlight: 8, shutd
 tls: {certFile: /tls/tls.crt, keyFile: /tls/tls.key, mode: mounted, secretName: own-ca, leafExpirationSeconds: 60,
   caExpirationSeconds: 3600, clientCaFile: /client/ca.crt, clientNames: [apiserver, other]}
 kubevirt: {namespace: openshift-cnv, version: v1.8.4}
+naming: {clusterWide: true}
 scheduling: {clusterWide: true, schedulerName: batch, virtualMachines: false, virtualMachineInstances: true,
   spread: zone, spreadVirtualMachines: true, spreadVirtualMachineInstances: true}
 instancetypes: {clusterWide: true, defaultInstancetype: u1.medium, defaultPreference: VirtualMachinePreference/fedora,

@@ -8,6 +8,7 @@ from typing import Final
 from webhook.policies.eviction.policy import POLICY as EVICTION
 from webhook.policies.instancetypes.policy import POLICY as INSTANCETYPES
 from webhook.policies.migration.policy import POLICY as MIGRATION
+from webhook.policies.naming.policy import POLICY as NAMING
 from webhook.policies.scheduling.policy import POLICY as SCHEDULING
 from webhook.policy import AnyPolicy, Endpoint
 
@@ -17,6 +18,7 @@ POLICIES: Final[tuple[AnyPolicy, ...]] = (
     INSTANCETYPES,
     MIGRATION,
     EVICTION,
+    NAMING,
 )
 BY_NAME: Final = {policy.name: policy for policy in POLICIES}
 

@@ -93,7 +93,8 @@ def cluster() -> MemoryCluster:
 async def test_modes_are_those_that_reviews_have() -> None:
     rows, _ = await namespace_table(cluster(), builders.settings(), DayCounts())
     modes = {name: {cell.policy: cell.mode for cell in cells} for name, cells in rows.items()}
-    assert modes["shop"] == {"scheduling": "enforce", "migration": "warn", "instancetypes": "off", "eviction": "off"}
+    off = dict.fromkeys(("instancetypes", "eviction", "naming"), "off")
+    assert modes["shop"] == {"scheduling": "enforce", "migration": "warn", **off}
     assert (modes["lab"]["scheduling"], modes["odd"]["scheduling"]) == ("audit", "invalid label")
     assert "plain" not in modes
 
