@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -673,7 +674,8 @@ class TestSilentStores:
         """docs/reliability.md: what decides was known to be up to date in the last 150 s."""
 
         def prepare(server: FakeApiServer) -> None:
-            for node in migrations.NODES:
+            # The API server's own: one of them changes.
+            for node in copy.deepcopy(migrations.NODES):
                 server.put(NODES, node["metadata"]["name"], **node)
             server.put(VMIS, "web01", "demo", **migrations.vmi())
 
