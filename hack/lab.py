@@ -26,6 +26,7 @@ from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import StartError
 from tests.e2e.support.webhook_server import DOMAIN, SCHEDULING, install
 from tests.e2e.support.workloads import VMIS, launcher_of, vm, vmi_of
+from webhook.policies.registry import BY_NAME
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMESPACE = "demo"
@@ -144,9 +145,7 @@ def _kubevirt_lab(directory: Path, binaries: Path, kubevirt: Path) -> Iterator[s
         _say("starting two schedulers")
         _start_schedulers(plane)
         install(plane.admin)
-        policies = {
-            f"{DOMAIN}/{policy}": "enforce" for policy in ("scheduling", "instancetypes", "migration", "eviction")
-        }
+        policies = {f"{DOMAIN}/{policy}": "enforce" for policy in BY_NAME}
         defaults = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
         plane.admin.create("v1/namespaces", _namespace(policies, defaults))
         zoned = vm()

@@ -26,7 +26,8 @@ from webhook.policies.eviction import reasons as eviction
 from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.meanings import MEANINGS, meanings_of, similar
 from webhook.policies.migration import reasons as migration
-from webhook.policies.registry import POLICIES
+from webhook.policies.naming import reasons as naming
+from webhook.policies.registry import BY_NAME, POLICIES
 from webhook.policies.scheduling import reasons as scheduling
 
 Arguments = tuple[Any, ...]
@@ -248,6 +249,12 @@ EVICTION: Final[Examples] = {
     "cap_not_applied": (("the list of virtualmachineinstancemigrations is too large to be read",),),
 }
 
+NAMING: Final[Examples] = {
+    "too_long": ((str(migration_targets.name_problem("v" * 64)),),),
+    "state_not_found": (("1.8.1", "37"),),
+    "migratable": NOTHING,
+}
+
 # The policy that speaks in the examples; what more than one policy says has the first.
 CATALOGUES: Final[Mapping[str, tuple[ModuleType, names.PolicyName, Examples]]] = {
     "common": (common, names.SCHEDULING, COMMON),
@@ -255,7 +262,9 @@ CATALOGUES: Final[Mapping[str, tuple[ModuleType, names.PolicyName, Examples]]] =
     "instancetypes": (instancetypes, names.INSTANCETYPES, INSTANCETYPES),
     "migration": (migration, names.MIGRATION, MIGRATION),
     "eviction": (eviction, names.EVICTION, EVICTION),
+    "naming": (naming, "naming", NAMING),
 }
+assert {*CATALOGUES} == {"common", *BY_NAME}
 each_catalogue = pytest.mark.parametrize("name", CATALOGUES)
 
 

@@ -360,6 +360,14 @@ def _instancetypes() -> Iterator[AttackWorld]:
         yield _world(name, vmis, instancetypes.vmi(), {**parts, **presets}, vmi, annotations=defaults, mode=mode)
 
 
+def _namings() -> Iterator[AttackWorld]:
+    """The longest way: with persistent state, so that the release counts."""
+    named = builders.vm()
+    named["metadata"]["name"] = "n" * 40
+    named["spec"]["template"]["spec"]["domain"]["devices"]["tpm"] = {"persistent": True}
+    yield _world("VM, long name", "validate/naming/virtualmachines", named, {}, schema.of_shape(VM))
+
+
 _EXPRESSION: Final = Fields({"key": schema.TEXT, "operator": schema.TEXT, "values": schema.Items(schema.TEXT)})
 
 # All that makes KubeVirt look through a VM's lists.
@@ -369,4 +377,4 @@ _PREFERENCE: Final[Json] = {
     "volumes": {"preferredStorageClassName": "fast"},
 }
 
-WORLDS: Final = (*_migrations(), *_evictions(), *_schedulings(), *_instancetypes())
+WORLDS: Final = (*_migrations(), *_evictions(), *_schedulings(), *_instancetypes(), *_namings())

@@ -8,6 +8,7 @@ from http import HTTPStatus
 import pytest
 
 from webhook import names
+from webhook.policies.registry import BY_NAME
 
 from .conftest import OwnPlane
 from .support import manifests
@@ -55,7 +56,7 @@ def labelled(**labels: str) -> Json:
 
 
 def test_what_is_valid_is_allowed(kube: Kube) -> None:
-    for policy in ("scheduling", "instancetypes", "migration", "eviction"):
+    for policy in BY_NAME:
         for mode in ("enforce", "warn", "audit", "off"):
             create(kube, labels={names.policy_label(policy): mode}, dryRun="All")
     # The NetworkPolicy lets namespaces with it read the metrics.

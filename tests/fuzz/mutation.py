@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from webhook import names
+from webhook.policies.registry import BY_NAME
 
 Path = tuple[Any, ...]
 
@@ -32,7 +33,7 @@ _TEXTS: Sequence[str] = (
     *("kubevirt.io/nodeName", "cpu-vendor.node.kubevirt.io/Intel", "kubernetes.io/hostname", "v1:metadata.name"),
     *("kubevirt-evacuation-", "kubevirt.io/v1", "kubevirt.io/v1alpha3", "2026-11-21T12:00:00Z", "CREATE", "UPDATE"),
     *(value for name, value in sorted(vars(names).items()) if name.isupper() and isinstance(value, str)),
-    *(names.policy_label(policy) for policy in ("scheduling", "instancetypes", "migration", "eviction")),
+    *(names.policy_label(policy) for policy in BY_NAME),
 )
 _SCALARS: Sequence[Any] = (
     *(None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**30, 0.5, -1e300),

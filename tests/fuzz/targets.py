@@ -40,7 +40,7 @@ from webhook.placement.index import NodeIndex
 from webhook.policies.eviction.settings import Blackout
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.migration.settings import MigrationSettings
-from webhook.policies.registry import ENDPOINTS
+from webhook.policies.registry import BY_NAME, ENDPOINTS
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server.app import timeout_of
@@ -51,7 +51,7 @@ from webhook.settings.model import Settings
 COUNTED = 0.05
 MODES: Mapping[str, tuple[str, ...]] = {names.ENFORCE: (names.ENFORCE,), names.OBSERVE: (names.WARN, names.AUDIT)}
 _NOW = 1_795_262_400.0
-POLICIES = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
+POLICIES = tuple(BY_NAME)
 # With defaults and an allow-list, with expansion, and without anything.
 PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "defaults": {
