@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.fake_apiserver import ApiServers, FakeClock
 from tests.cluster.live_case import ready
 from tests.waiting import until
-from webhook.cluster.live import CACHED_VMIS, SHARED_BYTES, RecentAnswers, RememberedVmis, shared_text
+from webhook.cluster.live import CACHED_VMIS, REMEMBERED_SECONDS, SHARED_BYTES, RecentAnswers, RememberedVmis, shared_text
 from webhook.k8s.resources import NODES
 from webhook.kubevirt.types.views import VirtualMachineInstance
 
@@ -23,18 +23,22 @@ def vmi(number: int, scheduler: str = "kubevirt-scheduler") -> VirtualMachineIns
     return msgspec.json.decode(body, type=VirtualMachineInstance)
 
 
-def test_a_remembered_vmi_takes_450_bytes_at_most() -> None:
-    """Of those that are gone, too, a replica remembers 20,000."""
+def test_a_remembered_vmi_takes_600_bytes_at_most_and_is_forgotten() -> None:
+    """VMIs that are gone, too, of which nobody hears."""
     tracemalloc.start()
     try:
-        remembered = RememberedVmis()
+        clock = FakeClock()
+        remembered = RememberedVmis(clock)
         for number in range(CACHED_VMIS * 3 // 2):
             remembered.put(vmi(number))
         assert len(remembered) == CACHED_VMIS
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert taken < CACHED_VMIS * 450
+    assert taken < CACHED_VMIS * 600
+    clock.time += REMEMBERED_SECONDS
+    remembered.put(vmi(0))
+    assert len(remembered) == 1
 
 
 @pytest.mark.parametrize("body", [2, 200, 20_000])

@@ -28,7 +28,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
-from cachetools import LRUCache, TTLCache
+from cachetools import TTLCache
 
 from webhook import facts, names
 from webhook.cluster.access import authenticate, is_allowed
@@ -184,6 +184,8 @@ class SingleFlight:
 
 
 CACHED_VMIS: Final = 20_000
+# A VM's migrations and the retries of its pods come at once; VMIs that are gone are forgotten.
+REMEMBERED_SECONDS: Final = 600.0
 # The longest name that Kubernetes has. A VMI may ask for a scheduler of any length, and is then not remembered.
 _LONGEST_NAME: Final = 253
 
@@ -202,14 +204,13 @@ def _first_equal(text: str) -> str:
 
 
 class RememberedVmis:
-    """Which schedulers VMIs chose, of the `CACHED_VMIS` that were asked for last: a VMI can't change its choice.
+    """Which schedulers VMIs chose that were read in the last `REMEMBERED_SECONDS`: a VMI can't change its choice.
 
-    The drift scan asks for the VMI of each launcher pod, again in each round. VMIs aren't watched, so one that is gone
-    stays until so many others were asked for. That is why nothing else is kept of them: some 400 bytes of each.
+    VMIs aren't watched, and nobody says that one is gone. So nothing else is kept of them: some 500 bytes of each.
     """
 
-    def __init__(self) -> None:
-        self._schedulers: Final[LRUCache[facts.VmiKey, str]] = LRUCache(CACHED_VMIS)
+    def __init__(self, clock: Clock) -> None:
+        self._schedulers: Final = TTLCache[facts.VmiKey, str](CACHED_VMIS, REMEMBERED_SECONDS, clock.now)
 
     def __len__(self) -> int:
         return len(self._schedulers)
@@ -308,7 +309,7 @@ class LiveCluster(Cluster):
         self._index = NodeIndex()
         self._nodes = self._nodes_as(NODES)
         self._monitors: dict[str, SchedulerMonitor] = {}
-        self._vmis = RememberedVmis()
+        self._vmis = RememberedVmis(clock)
         self._requests = SingleFlight(transport, clock)
         self._instancetypes = InstancetypeCache(transport, self._run, on_restore=self._start_over, clock=clock)
         self._read_namespaces = RecentAnswers(clock)

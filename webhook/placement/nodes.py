@@ -107,13 +107,11 @@ class LabelKeys:
         usual: the values of the first node that has these keys.
     """
 
-    __slots__ = ("__weakref__", "indexes", "starting", "usual")
+    __slots__ = ("__weakref__", "indexes", "usual")
 
     def __init__(self, keys: tuple[str, ...], usual: tuple[str, ...]) -> None:
         self.indexes: Final = {key: index for index, key in enumerate(keys)}
         self.usual: Final = usual
-        # Of `labels_starting_with`, by its arguments: the keys with the other prefix, as they are, and their indexes.
-        self.starting: Final[dict[tuple[str, str], tuple[tuple[str, str, int], ...]]] = {}
 
 
 _NO_VALUES: Final[dict[str, str]] = {}
@@ -190,17 +188,8 @@ def plain_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 def labels_starting_with(labels: Mapping[str, str], prefix: str, instead: str) -> dict[str, str]:
     """The labels with a prefix of KubeVirt's rules, sorted, with ``instead`` in its place."""
-    if isinstance(labels, Labels):
-        # The keys are the same for all nodes of one kind.
-        entries = labels.table.starting.get((prefix, instead))
-        if entries is None:
-            indexes = labels.table.indexes
-            written = sorted(key for key in indexes if key.startswith(prefix))
-            entries = tuple((instead + key.removeprefix(prefix), key, indexes[key]) for key in written)
-            labels.table.starting[prefix, instead] = entries
-        own, usual = labels.own, labels.usual
-        return {key: own.get(label, usual[index]) for key, label, index in entries}
-    return {instead + key.removeprefix(prefix): labels[key] for key in sorted(labels) if key.startswith(prefix)}
+    written = sorted(key for key in labels if key.startswith(prefix))
+    return {instead + key.removeprefix(prefix): labels[key] for key in written}
 
 
 # Labels of nodes, and prefixes of such, that KubeVirt writes.
