@@ -32,12 +32,13 @@ from tests.builders import (
 )
 from tests.cluster.fake_apiserver import ApiServers
 from tests.cluster.live_case import LiveCase, live
+from tests.policies.decisions import always
 from tests.policies.eviction import world as eviction
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate, failing
 from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import NoAudit
-from webhook.admission.decision import Decision, Reason, skip
+from webhook.admission.decision import Change, Decision, Denial, Reason, skip
 from webhook.admission.reasons import common
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
@@ -47,6 +48,7 @@ from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.names import Mode, Stage
 from webhook.policies.instancetypes.settings import InstancetypeSettings
+from webhook.policies.meanings import MEANINGS
 from webhook.policies.registry import BY_PATH, ENDPOINTS
 from webhook.policies.scheduling import reasons as scheduling
 from webhook.policies.scheduling.settings import SchedulingSettings
@@ -245,6 +247,40 @@ def test_a_fact_that_nobody_can_read_is_no_bug_of_the_policy_that_needs_it(
     assert (verdict.decision.code, response["allowed"]) == (common.LOOKUP_FAILED, policy == "Ignore")
     assert "nobody knows" in verdict.decision.reasons[0].text
     assert kept.errors == []
+
+
+FAILURES = sorted(code for code, meaning in MEANINGS.items() if meaning.kind == "failed")
+
+
+@pytest.mark.parametrize("code", FAILURES)
+def test_what_a_policy_says_it_could_not_evaluate_is_an_error(code: str) -> None:
+    """docs/messages.md promises it of each such code; metrics, alerts and Events look for the word."""
+    reason = Reason(code, "it was not evaluated")
+    verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(always(skip(reason, warn=True))))
+    assert (verdict.label, response["auditAnnotations"]["decision"], response["allowed"]) == ("error", "error", True)
+    # What has been changed all the same is no error, and neither is a doubt beside a decision.
+    change = Change(("metadata", "labels"), None, {"a": "b"}, code)
+    for decision, label in (
+        (Decision((reason,), (change,)), "patched"),
+        (Decision((common.eligible(1, 1), reason), warnings=(reason,)), "allowed"),
+    ):
+        assert evaluate(review(launcher_pod()), endpoint=with_policy(always(decision)))[0].label == label
+
+
+@pytest.mark.parametrize(("code", "status"), [(common.LOOKUP_FAILED, 503), (common.TOO_COMPLEX, 422)])
+def test_it_is_an_error_where_it_is_denied_too(code: str, status: int) -> None:
+    denied = always(Decision((Reason(code, "x"),), denial=Denial(status, "x")))
+    verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(denied))
+    assert (verdict.label, response["allowed"]) == ("error", False)
+    observed = with_policy(denied, stage="observe")
+    assert evaluate(review(launcher_pod()), known(vmi(), mode="audit"), observed)[0].label == "error"
+
+
+def test_an_eviction_that_could_not_be_evaluated_is_an_error() -> None:
+    endpoint = BY_PATH["/mutate/eviction/pods/enforce"]
+    facts = eviction.facts() | opted_in(names.EVICTION) | {eviction.MINE: Unavailable("no answer")}
+    verdict, response = evaluate(eviction.review(), facts, endpoint)
+    assert (verdict.label, verdict.decision.code, response["allowed"]) == ("error", common.LOOKUP_FAILED, True)
 
 
 async def test_every_observer_gets_evaluations_and_errors() -> None:

@@ -184,8 +184,7 @@ def failed_open(history: History, model: Model, counts: Counter[str]) -> Iterato
         if request.code >= 400 or policies.get((call.type, call.webhook)) != "Fail":
             continue
         # Modes other than enforce deny nothing. Whether the mode itself was allowed, `unexplained` proves.
-        unread = call.reason == "lookup-failed" and call.mode == "enforce"
-        if call.failed_open or call.decision == "error" or unread:
+        if call.failed_open or (call.decision == "error" and call.mode == "enforce"):
             what = f"{_name(request)}: admitted without an evaluation by {call.webhook}, whose failurePolicy is Fail"
             yield Violation("failed-open", what, request.received, _story(history, model, request))
 
@@ -352,7 +351,7 @@ def _list_of(namespace: Json | None) -> str | None:
 
 def _is_open(call: Call) -> bool:
     """Whether a call ended without a decision of the policy."""
-    return call.failed_open or call.decision in ("error", "") or call.reason == "lookup-failed"
+    return call.failed_open or call.decision in ("error", "")
 
 
 def _is_unfinished(migration: Json) -> bool:

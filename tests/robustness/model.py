@@ -24,6 +24,7 @@ import msgspec
 from webhook import facts as keys
 from webhook import names
 from webhook.admission import patch
+from webhook.admission.reasons.catalog import is_failure
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received
 from webhook.cluster.files import FilesCluster
@@ -415,6 +416,8 @@ async def _decide(question: _Question, facts: Facts) -> Verdict | None:
     word = "deny" if would else "denied"
     changed = "patch" if would else "patched"
     label = would + word if decision.denial else would + changed if decision.changes else "allowed"
+    if is_failure(decision.code) and not decision.changes and decision.code != "invalid-object":
+        label = "error"
     return Verdict(mode, label, decision.reasons[0].code, _normal(rendered))
 
 

@@ -260,7 +260,7 @@ def test_settings_may_count_for_half_a_minute_after_they_were_replaced() -> None
 
 def test_not_knowing_takes_a_fault() -> None:
     broken = Fault("stopped etcd", NOW - 3, NOW + 1)
-    call = Call(MIGRATIONS, "validating", "enforce", "denied", "lookup-failed")
+    call = Call(MIGRATIONS, "validating", "enforce", "error", "lookup-failed")
     request = create(named(migration("web", EAST)), call, code=503, resource="virtualmachineinstancemigrations")
     found = history(namespace(LONG_AGO, "migration"), requests=[request])
     assert rules_of(found) == {"unexplained"}
@@ -269,7 +269,7 @@ def test_not_knowing_takes_a_fault() -> None:
 
 def test_nodes_are_not_known_until_they_have_been_listed_again() -> None:
     """No GET stands in for their store."""
-    call = Call(MIGRATIONS, "validating", "enforce", "denied", "lookup-failed")
+    call = Call(MIGRATIONS, "validating", "enforce", "error", "lookup-failed")
     request = create(named(migration("web", EAST)), call, code=503, resource="virtualmachineinstancemigrations")
     vmi = named(guest("web"))
     vmi["status"] = {"phase": "Running", "nodeName": "node-east"}
@@ -385,13 +385,13 @@ def test_what_fails_closed_admits_nothing_that_was_not_evaluated() -> None:
 def test_where_the_mode_denies_nothing_what_could_not_be_read_denies_nothing() -> None:
     """A label that was changed a moment ago may still count: the request came at the endpoint of the mode of now."""
 
-    def admitted(mode: str, decision: str) -> set[str]:
-        call = Call(MIGRATIONS, "validating", mode, decision, "lookup-failed")
+    def admitted(mode: str) -> set[str]:
+        call = Call(MIGRATIONS, "validating", mode, "error", "lookup-failed")
         request = create(named(migration("web", EAST)), call, resource="virtualmachineinstancemigrations")
         return rules_of(history(namespace(LONG_AGO, "migration"), requests=[request], faults=BROKEN))
 
-    assert "failed-open" in admitted("enforce", "allowed")
-    assert "failed-open" not in admitted("audit", "would-deny")
+    assert "failed-open" in admitted("enforce")
+    assert "failed-open" not in admitted("audit")
 
 
 def test_a_namespace_that_has_long_opted_in_is_asked_about() -> None:

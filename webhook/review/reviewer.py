@@ -25,6 +25,7 @@ from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, 
 from webhook.admission.credentials import SHORT, scrub_prose, scrub_short
 from webhook.admission.decision import Decision, Denial, Outcome, Reason, redact_changes
 from webhook.admission.reasons import common
+from webhook.admission.reasons.catalog import is_failure
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
@@ -252,6 +253,11 @@ async def _decide(review: _Review, scopes: Scopes) -> Evaluation:
 
 
 def _label(decision: Decision, mode: Mode) -> Label:
+    # What a policy itself says it could not evaluate is as much an error as what it raises. An object that cannot be
+    # read and is denied for that has been evaluated.
+    is_denied_for_itself = decision.denial is not None and decision.code == common.INVALID_OBJECT
+    if is_failure(decision.code) and not decision.changes and not is_denied_for_itself:
+        return "error"
     enforced = mode == names.ENFORCE
     if decision.denial:
         return "denied" if enforced else "would-deny"
@@ -282,7 +288,8 @@ def _undecided(review: _Review, mode: Mode, reason: Reason, status: int) -> Eval
     deny = status and mode == names.ENFORCE
     denial = Denial(status, common.not_evaluated_now(reason)) if deny else None
     warnings = () if deny else (common.allowed_unchanged(review.endpoint.kind, reason),)
-    return _evaluation(review, mode, Decision((reason,), denial=denial, warnings=warnings), "error")
+    decision = Decision((reason,), denial=denial, warnings=warnings)
+    return _evaluation(review, mode, decision, _label(decision, mode))
 
 
 def _not_evaluable(review: _Review, mode: Mode, why: str, code: str = common.INVALID_OBJECT) -> Evaluation:
@@ -290,8 +297,7 @@ def _not_evaluable(review: _Review, mode: Mode, why: str, code: str = common.INV
     endpoint = review.endpoint
     reason = common.not_evaluable(endpoint.kind, why, code)
     if endpoint.verb == "mutate":
-        warning = common.allowed_unchanged(endpoint.kind, reason)
-        return _evaluation(review, mode, Decision((reason,), warnings=(warning,)), "error")
-    decision = Decision((reason,), denial=Denial(422, common.correct_the_object(reason)))
-    label = "error" if code == common.TOO_COMPLEX else _label(decision, mode)
-    return _evaluation(review, mode, decision, label)
+        decision = Decision((reason,), warnings=(common.allowed_unchanged(endpoint.kind, reason),))
+    else:
+        decision = Decision((reason,), denial=Denial(422, common.correct_the_object(reason)))
+    return _evaluation(review, mode, decision, _label(decision, mode))

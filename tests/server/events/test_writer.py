@@ -18,6 +18,7 @@ from tests.server.conftest import ServedApi, working
 from tests.waiting import until
 from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason
+from webhook.errors import Unavailable
 from webhook.k8s.resources import EVENTS
 from webhook.policies.registry import BY_PATH
 from webhook.policies.scheduling import reasons
@@ -238,6 +239,10 @@ def test_a_refused_eviction_is_told_of_the_pod_unless_its_own_options_say_dry_ru
     told = event_of(EVICTIONS, evaluate(body, facts, EVICTIONS)[0])
     assert told
     assert (told.reason, told.code) == ("Denied", "no-eligible-node")
+    unread = facts | {evictions.MINE: Unavailable("no answer")}
+    told = event_of(EVICTIONS, evaluate(body, unread, EVICTIONS)[0])
+    assert told
+    assert (told.reason, told.code) == ("NotEvaluated", "lookup-failed")
     assert (told.api_version, told.kind, told.name) == ("v1", "Pod", evictions.POD)
     body["request"]["object"]["deleteOptions"] = {"dryRun": ["All"]}
     assert event_of(EVICTIONS, evaluate(body, facts, EVICTIONS)[0]) is None

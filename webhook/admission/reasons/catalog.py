@@ -37,6 +37,15 @@ class Meaning(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
+# Codes of kind ``failed``, whoever gives them: what evaluates reviews knows no policy.
+_FAILURES: Final[set[str]] = set()
+
+
+def is_failure(code: str) -> bool:
+    """Whether a code says that something kept a request from being evaluated."""
+    return code in _FAILURES
+
+
 def define(among: dict[str, Meaning], kind: Kind, code: str, meaning: str, remedy: str = "") -> str:
     """A code, words in lower case with dashes, which is among these from now on; the rest is as in `Meaning`.
 
@@ -46,6 +55,8 @@ def define(among: dict[str, Meaning], kind: Kind, code: str, meaning: str, remed
     if code in among:
         raise ValueError(f"the reason code {code} is defined twice")
     among[code] = Meaning(kind, meaning, remedy)
+    if kind == "failed":
+        _FAILURES.add(code)
     return code
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from webhook.admission.audit import SCHEMA, AuditedObject, DriftRecord, NoAudit, timestamp
-from webhook.admission.reasons import common
 from webhook.cluster.source import Cluster
 from webhook.facts import KubeVirtKey
 from webhook.k8s.client.api import READ_ERRORS, ApiError, Transport, list_failure
@@ -184,9 +183,8 @@ class DriftScanner:
             await self.clock.sleep(_BREATH_SECONDS)
             deadline = asyncio.get_running_loop().time() + _EVALUATE_SECONDS
             evaluation = await self._reviewer.evaluate(endpoint, body, deadline)
-            # Admission may deny a request because a lookup failed, as the admin wants it; that says nothing about the
-            # object.
-            if evaluation.label in ("patched", "denied") and evaluation.decision.code != common.LOOKUP_FAILED:
+            # An error, which admission may deny as the admin wants it, says nothing about the object.
+            if evaluation.label in ("patched", "denied"):
                 drifted.append(DriftedObject(endpoint, stored.meta, evaluation.decision))
         return drifted
 
