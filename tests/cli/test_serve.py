@@ -162,8 +162,18 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
         metrics = server.get("/metrics")
 
     assert "did you mean scheduling.clusterWide?" in refused["mistakes"][0]
-    assert before["auditAnnotations"] == {"mode": "off", "decision": "skipped", "reason": "out-of-scope"}
-    assert after["auditAnnotations"] == {"mode": "enforce", "decision": "allowed", "reason": "vmi-not-found"}
+    assert before["auditAnnotations"] == {
+        "uid": before["uid"],
+        "mode": "off",
+        "decision": "skipped",
+        "reason": "out-of-scope",
+    }
+    assert after["auditAnnotations"] == {
+        "uid": after["uid"],
+        "mode": "enforce",
+        "decision": "allowed",
+        "reason": "vmi-not-found",
+    }
     assert restart["keys"] == ["server.maxInFlight"]
     assert server.said[-1]["event"] == "stopping", "Ctrl-C ends it, too"
     assert 'kubevirt_webhook_settings_reloads_total{result="rejected"} 1.0' in metrics

@@ -87,7 +87,7 @@ def test_enforce_patches() -> None:
 
     assert (verdict.label, verdict.mode, response["allowed"]) == ("patched", "enforce", True)
     notes = {"mode": "enforce", "decision": "patched", "reason": scheduling.INJECTED, "scheduler": "kubevirt"}
-    assert response["auditAnnotations"] == notes
+    assert response["auditAnnotations"] == {"uid": response["uid"]} | notes
     pod = patched(body, response)
     injected = pod["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION]
     assert pod["spec"]["schedulerName"] == injected == "kubevirt"
@@ -106,7 +106,7 @@ def test_out_of_scope_says_why() -> None:
     verdict, response = evaluate(review(launcher_pod()), known(vmi(), mode=None))
     assert (verdict.label, verdict.mode) == ("skipped", "off")
     notes = {"mode": "off", "decision": "skipped", "reason": common.OUT_OF_SCOPE}
-    assert response == {"uid": response["uid"], "allowed": True, "auditAnnotations": notes}
+    assert response == {"uid": response["uid"], "allowed": True, "auditAnnotations": {"uid": response["uid"]} | notes}
 
 
 def test_the_namespace_names_the_scheduler() -> None:
@@ -281,6 +281,20 @@ def test_an_eviction_that_could_not_be_evaluated_is_an_error() -> None:
     facts = eviction.facts() | opted_in(names.EVICTION) | {eviction.MINE: Unavailable("no answer")}
     verdict, response = evaluate(eviction.review(), facts, endpoint)
     assert (verdict.label, verdict.decision.code, response["allowed"]) == ("error", common.LOOKUP_FAILED, True)
+
+
+def test_the_api_servers_audit_log_can_be_joined_with_audit_lines_and_has_all_their_codes() -> None:
+    reasons = (
+        common.eligible(1, 1),
+        *(Reason(common.LOOKUP_FAILED, text) for text in "xy"),
+        common.host_cpu_unknown("z"),
+    )
+    kept = KeptInMemory()
+    _, response = evaluate(review(launcher_pod()), endpoint=with_policy(always(Decision(reasons))), kept=kept)
+    notes, line = response["auditAnnotations"], kept.records[0]
+    assert notes["uid"] == line.uid == response["uid"]
+    codes = [notes["reason"], *notes["other-reasons"].split(",")]
+    assert codes == list(dict.fromkeys(reason.code for reason in line.reasons))
 
 
 async def test_every_observer_gets_evaluations_and_errors() -> None:

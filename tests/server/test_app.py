@@ -209,7 +209,7 @@ async def test_pipelined_requests_are_answered_in_order(server: ServedApp) -> No
     other = BODY.replace(b"705ab4f5", b"00000000")
     said = await everything(server, REQUEST + head(len(other)) + other + LAST)
     assert said.count(b" 200 OK\r\n") == 3
-    uids = [part.split(b'"')[0] for part in said.split(b'"uid":"')[1:]]
+    uids = [part.split(b'"')[0] for part in said.split(b'"response":{"uid":"')[1:]]
     assert [uid[:8] for uid in uids] == [b"705ab4f5", b"00000000", b"705ab4f5"]
     # One of HTTP/1.0 ends its connection as well.
     assert (await everything(server, REQUEST.replace(b"HTTP/1.1", b"HTTP/1.0"))).count(b" 200 OK\r\n") == 1

@@ -212,10 +212,16 @@ class Reviewer:
 
 
 def encode(evaluation: Evaluation) -> bytes:
-    """The encoded answer. Its audit annotations repeat the audit line in short in the API server's own audit log."""
-    reason = evaluation.decision.reasons[0].code
-    notes = {"mode": evaluation.mode, "decision": evaluation.label, "reason": reason, **evaluation.outcome.notes}
-    return wire.encode(evaluation.api_version, evaluation.request, evaluation.outcome, evaluation.patch, notes)
+    """The encoded answer. Its audit annotations repeat the audit line in short in the API server's own audit log.
+
+    That log has no UID of a review, so one of them is the UID, by which its entries and audit lines can be joined.
+    """
+    request, reasons = evaluation.request, evaluation.decision.reasons
+    notes = {"uid": request.uid, "mode": evaluation.mode, "decision": evaluation.label, "reason": reasons[0].code}
+    if len(reasons) > 1:
+        notes["other-reasons"] = ",".join(dict.fromkeys(reason.code for reason in reasons[1:]))
+    notes |= evaluation.outcome.notes
+    return wire.encode(evaluation.api_version, request, evaluation.outcome, evaluation.patch, notes)
 
 
 async def _decide(review: _Review, scopes: Scopes) -> Evaluation:
