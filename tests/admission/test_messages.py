@@ -237,6 +237,8 @@ EVICTION: Final[Examples] = {
     "strategy_if_possible": NOTHING,
     "not_migratable": (("shop/web",),),
     "already_evacuating": (("shop/web",),),
+    "already_marked": (("shop/web", "node-1"),),
+    "stale_evacuation": (("shop/web", "node-2"),),
     "name_too_long": (
         (str(migration_targets.name_problem("v" * 64)),),
         (STATE_NOT_FOUND,),

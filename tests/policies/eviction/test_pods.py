@@ -133,6 +133,7 @@ class TestAllowed:
                 for phase in ("", "Pending", "Running")
             ),
             (hopeless(vmi(evacuationNodeName="node-a1")), reasons.EVACUATING),
+            (hopeless(vmi(evacuationNodeName="node-a3")), reasons.STALE),
             # What KubeVirt or others answer better.
             (hopeless(vmi("External")), reasons.EXTERNAL),
             (hopeless(vmi("LiveMigrateTomorrow")), reasons.UNKNOWN_STRATEGY),
@@ -374,6 +375,31 @@ def test_nor_is_one_whose_node_begins_to_be_emptied_while_evacuations_are_counte
     for begins, code in ((lambda _: None, reasons.TOO_MANY_EVACUATIONS), (meanwhile, common.ELIGIBLE)):
         policy = endpoint.handler(request.object, request, Facts(NOW), settings)
         assert answered(policy, known, begins)[0].code == code
+
+
+@pytest.mark.parametrize(
+    ("known", "vm"),
+    [
+        (facts() | {THE_POD: Unavailable("no answer")}, ""),
+        (facts() | {VMI: Unavailable("no answer")}, "web01"),
+        (facts() | {MINE: Unavailable("no answer")}, "web01"),
+        (facts() | {THE_POD: None}, ""),
+        *((hopeless(its_pod=its_pod), "") for its_pod, code in NOT_MOVED[:4]),
+        *((hopeless(its_pod=its_pod), "web01") for its_pod, code in NOT_MOVED[4:]),
+        (facts() | {VMI: None}, "web01"),
+        (hopeless(vmi("External")), "web01"),
+        (hopeless(), "web01"),
+    ],
+)
+def test_every_line_of_an_evaluated_eviction_says_who_wanted_it_and_of_which_vm(
+    known: dict[Key[Any], object], vm: str
+) -> None:
+    details = decide(known).details
+    assert (details["vmi"], details["requester"], details["why"]) == (
+        vm,
+        evictions.DESCHEDULER,
+        "triggered by a profile",
+    )
 
 
 @pytest.mark.parametrize("key", [KubeVirtKey(), THE_POD, VMI, MINE, NodesKey()])

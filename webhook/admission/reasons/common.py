@@ -155,7 +155,8 @@ NO_ELIGIBLE_NODE: Final = _shared(
     "No node meets all requirements of the VM and of the migration. The target pod would stay Pending until KubeVirt"
     " ends the migration.",
     "Change what the message names. `kubevirt-webhook explain migration NAMESPACE/VM` lists every node and the one"
-    " change that helps most.",
+    " change that helps most. Of an eviction, `kubevirt-webhook explain vm NAMESPACE/VM` does: nodes that are being"
+    " emptied do not count for it.",
 )
 HOST_CPU_UNKNOWN: Final = _shared(
     "denied",

@@ -24,6 +24,7 @@ from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey, Unreadable
 from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.core import Eviction
+from webhook.k8s.types.meta import OwnerReference
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.releases.release import MIGRATION_QUEUE
@@ -39,7 +40,13 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
-from webhook.placement.migrations import EvictionEffect, eviction_effect, own_strategy
+from webhook.placement.migrations import (
+    EvictionEffect,
+    evacuated_node,
+    eviction_effect,
+    own_strategy,
+    stale_evacuation,
+)
 from webhook.placement.quota import QUOTAS
 from webhook.placement.requirements import Origin, Staying
 from webhook.policies.common import migration_targets
@@ -74,31 +81,48 @@ async def evaluate_eviction(
     requester = eviction.meta.annotation(REQUESTED_BY)
     if requester not in settings.requesters:
         return skip(reasons.other_requester(settings.requesters))
-    namespace = request.namespace or ""
+    name, namespace = request.name or "", request.namespace or ""
+    vmi_name = ""
     try:
         if await is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
             return skip(reasons.by_kubevirt)
-        vmi = await _present_vm(request.name or "", namespace, facts, settings)
-        if isinstance(vmi, Decision):
-            return vmi
-        decision = await _by_strategy(vmi, namespace, facts) or await _evaluate(vmi, namespace, facts, settings)
+        pod = await read(facts, ObjectKey(LAUNCHER_PODS, namespace, name), f"the pod {name}")
+        if pod is None:
+            decision = skip(reasons.pod_not_found(name))
+        elif isinstance(owner := _owner(pod, facts.now, settings), Decision):
+            decision = owner
+        else:
+            vmi_name = owner.name or ""
+            decision = await _evaluate_owner(owner, pod, namespace, facts, settings)
     except Unreadable as error:
-        return skip(common.lookup_failed("the eviction was not evaluated", error.why), warn=True)
-    about = {"vmi": vmi.meta.name or "", "requester": requester, "why": eviction.meta.annotation(_WHY) or ""}
+        decision = skip(common.lookup_failed("the eviction was not evaluated", error.why), warn=True)
+    about = {"vmi": vmi_name, "requester": requester, "why": eviction.meta.annotation(_WHY) or ""}
     return replace(decision, details={**about, **decision.details})
 
 
-async def _present_vm(name: str, namespace: str, facts: Facts, settings: EvictionSettings) -> Vmi | Decision:
-    """The VMI that runs in a pod, or what becomes of an eviction that could move none."""
-    pod = await read(facts, ObjectKey(LAUNCHER_PODS, namespace, name), f"the pod {name}")
-    if pod is None:
-        return skip(reasons.pod_not_found(name))
+def _owner(pod: LauncherPod, now: float, settings: EvictionSettings) -> OwnerReference | Decision:
+    """The VMI whose pod it is, or what becomes of the eviction of a pod that has none."""
     if pod.phase in ("Succeeded", "Failed"):
         return skip(reasons.pod_completed(pod.phase))
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
-        busy = _transfer(pod, facts.now, settings)
+        busy = _transfer(pod, now, settings)
         return _deny(busy) if busy else skip(owner)
+    return owner
+
+
+async def _evaluate_owner(
+    owner: OwnerReference, pod: LauncherPod, namespace: str, facts: Facts, settings: EvictionSettings
+) -> Decision:
+    """The answer to the eviction of a VMI's pod."""
+    vmi = await _present_vm(owner, pod, namespace, facts)
+    if isinstance(vmi, Decision):
+        return vmi
+    return await _by_strategy(vmi, namespace, facts) or await _evaluate(vmi, namespace, facts, settings)
+
+
+async def _present_vm(owner: OwnerReference, pod: LauncherPod, namespace: str, facts: Facts) -> Vmi | Decision:
+    """The VMI that runs in a pod, or what becomes of an eviction that could move none."""
     vmi_name = owner.name or ""
     vmi = await read(
         facts, ObjectKey(PLACED_VMIS, namespace, vmi_name), f"VirtualMachineInstance {namespace}/{vmi_name}"
@@ -145,8 +169,10 @@ async def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | Non
             return skip(reasons.not_migratable(place))
         case EvictionEffect.UNKNOWN:
             return skip(reasons.unknown_strategy(place, strategy))
-    if vmi.status and vmi.status.evacuation_node_name:
-        return skip(reasons.already_evacuating(place))
+    if stale := stale_evacuation(vmi):
+        return skip(reasons.stale_evacuation(place, stale))
+    if marked := evacuated_node(vmi):
+        return skip(reasons.already_marked(place, marked))
     return None
 
 
@@ -163,7 +189,8 @@ async def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSe
         return skip(reasons.already_evacuating(f"{namespace}/{name}"))
     if forbidden := blackout(settings.blackouts, facts.now):
         return _deny(forbidden)
-    # What a drain or a shutdown moves in a moment is not paced; drains are not, either.
+    # What a drain or a shutdown moves in a moment is not paced; drains are not, either. The nodes are looked at again
+    # after each fact that is waited for: an emptying that begins meanwhile counts.
     if not await _is_leaving(vmi, facts) and (too_soon := cool_down(own, facts.now, settings)):
         return _deny(too_soon)
     configuration = await read_configuration(facts) or DEFAULTS

@@ -145,8 +145,27 @@ NOT_MIGRATABLE: Final = _skipped(
     "not-migratable", "The VM is not live-migratable, and KubeVirt denies its eviction by itself."
 )
 not_migratable: Final = about(NOT_MIGRATABLE, "skipped: VM %s is not live-migratable; KubeVirt denies its eviction")
-EVACUATING: Final = _skipped("already-evacuating", "The VM is already being migrated.")
+_TAKE_BACK: Final = (
+    "`kubevirt-webhook explain vm NAMESPACE/VM` has the command that takes the mark back (docs/drain.md, Take an"
+    " evacuation back)."
+)
+EVACUATING: Final = _skipped(
+    "already-evacuating",
+    "The VM is being migrated already, or is marked for evacuation (status.evacuationNodeName): KubeVirt creates"
+    " migrations of it until one succeeds.",
+    f"Nothing, if a migration can succeed. Otherwise {_TAKE_BACK}",
+)
 already_evacuating: Final = about(EVACUATING, "skipped: VM %s is already being migrated")
+already_marked: Final = about_two(EVACUATING, "skipped: VM %s is already marked for evacuation from node %s")
+STALE: Final = _skipped(
+    "stale-evacuation",
+    "The VM is marked for the evacuation of a node where it does not run (status.evacuationNodeName): virt-api denies"
+    " its evictions, and KubeVirt creates no migration for them.",
+    _TAKE_BACK,
+)
+stale_evacuation: Final = about_two(
+    STALE, "skipped: VM %s is marked for the evacuation of node %s, where it does not run; KubeVirt does not migrate it"
+)
 
 # Reasons that other policies give too, in this policy's words.
 by_kubevirt: Final = Reason(common.BY_KUBEVIRT, "skipped: KubeVirt itself evicts the pod")
