@@ -201,6 +201,11 @@ def test_every_alert_says_what_to_do_and_its_runbook_has_impact_causes_and_comma
     words = shlex.split(annotations["command"])
     assert words[0] in ("kubectl", "kubevirt-webhook")
     assert words[0] == "kubectl" or unknown(words[1:]) == ""
+    # `kubectl logs` of a Deployment reads one of its pods.
+    assert "logs" not in words or words[words.index("logs") + 1 :][:2] == [
+        "-l",
+        "app.kubernetes.io/name=kubevirt-webhook",
+    ]
 
     text = (ROOT / RUNBOOKS).read_text()
     (section,) = re.findall(rf"^## {alert}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
