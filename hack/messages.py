@@ -22,7 +22,8 @@ kubevirt-webhook (scheduling, warn): would set spec.schedulerName to kubevirt [s
 
 The same code is in the audit lines, in the API server's audit annotations and in the metrics. This page explains all
 codes, and so does `kubevirt-webhook explain reason CODE`. Codes are stable; the sentences around them are for people
-and may change.
+and may change. Plans have codes of their own, some of them the same words. The command explains these, too, and the
+pages about [drains](drain.md#what-happens-to-a-vm) and [updates](kubevirt-updates.md#what-happens-to-a-vm) list them.
 
 The column *effect* says what the policy does in mode `enforce`: it *patched* the object, *denied* or *allowed* the
 request, *left* it *alone* (the audit line has the decision `allowed`, or `skipped` if the policy was not run), or could

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Mapping
 from types import ModuleType
@@ -17,6 +18,7 @@ from tests.cli.runner import run
 from webhook import names
 from webhook.admission.decision import MAX_MESSAGE, Reason, compose
 from webhook.admission.reasons import catalog, common
+from webhook.forecast import report
 from webhook.k8s.types.selectors import Expression
 from webhook.names import Mode
 from webhook.placement.nodes import HOSTNAME
@@ -326,6 +328,7 @@ def test_messages_have_documented_codes(name: str) -> None:
 
 
 CODES = sorted(MEANINGS)
+PLANNED = sorted({code for codes in report.CODES.values() for code in codes})
 
 
 def test_a_code_is_defined_once() -> None:
@@ -364,6 +367,21 @@ def test_meanings_are_sentences() -> None:
             assert not re.search(r"\b(we|us|our|can't|doesn't|isn't|don't|nobody|somebody)\b", text), text
 
 
+def test_codes_of_plans_are_explained_beside_those_of_policies() -> None:
+    """Both stand in the same brackets, and some are the same word with two meanings."""
+    assert report.MEANINGS.keys() == set(PLANNED)
+    listed = {each["code"]: each for each in json.loads(run("explain", "reason", "-o", "json").output)}
+    assert {code for code, each in listed.items() if "plan" in each} == set(PLANNED)
+    assert {code for code, each in listed.items() if each["policies"]} == set(CODES)
+    for code in PLANNED:
+        shown = run("explain", "reason", code)
+        assert (shown.exit_code, shown.output.count(f"{code} (")) == (0, 1 + (code in MEANINGS))
+        assert listed[code]["plan"]["outcomes"] == [outcome for outcome, codes in report.CODES.items() if code in codes]
+        assert report.MEANINGS[code].endswith(".")
+        assert json.loads(run("explain", "reason", code, "-o", "json").output) == listed[code]
+    assert "pods-apart" in run("explain", "reason", "pod-apart").output
+
+
 def test_the_page_is_what_the_code_says() -> None:
     assert page.PAGE.read_text() == page.render(), "`make messages` writes docs/messages.md"
 
@@ -372,7 +390,7 @@ def test_codes_are_listed_and_explained_with_or_without_brackets() -> None:
     plain, quoted = run("explain", "reason", "no-eligible-node"), run("explain", "reason", "[no-eligible-node]")
     assert (plain.exit_code, plain.output) == (0, quoted.output)
     assert max(map(len, plain.output.splitlines())) <= 80
-    assert [line.split()[0] for line in run("explain", "reason").output.splitlines()] == CODES
+    assert [line.split()[0] for line in run("explain", "reason").output.splitlines()] == sorted({*CODES, *PLANNED})
     mistyped = run("explain", "reason", "no-elligible-nodes")
     assert (mistyped.exit_code, "no-eligible-node" in mistyped.output, similar("zzz")) == (2, True, [])
     # Of what is similar to no code as a whole, a word counts.

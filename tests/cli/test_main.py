@@ -351,7 +351,11 @@ def test_every_shell_has_a_script(shell: str) -> None:
     [
         *(([], "revi", None), (["review", "-o"], "sar", ["sarif", ":4"]), (["review"], "a", [":0"])),
         *((["review", "--config"], "", [":0"]), (["explain"], "mig", None), ([], "nothing", [":4"])),
-        (["explain", "reason"], "no-eligible", ["no-eligible-node\tmigration, eviction", ":4"]),
+        (
+            ["explain", "reason"],
+            "no-eligible",
+            ["no-eligible-node\tmigration, eviction, plans of drains and updates", ":4"],
+        ),
     ],
 )
 def test_kubectl_gets_what_cobra_reads(words: list[str], incomplete: str, answer: list[str] | None) -> None:

@@ -65,6 +65,15 @@ _WHAT = {
     "skipped": "the request was left alone",
     "failed": "the request could not be evaluated",
 }
+# What the outcomes of plans mean.
+_PLANS: Final = "plans of drains and updates"
+_PLANNED: Final = {
+    report.MOVES: "the VM moves",
+    report.SHUTS_DOWN: "the VM shuts down",
+    report.BLOCKS: "the VM keeps a drain from ending; at an update of KubeVirt it stays outdated",
+    report.HANDED_OVER: "another controller moves or ends the VM",
+    report.STAYS: "the VM stays outdated",
+}
 # What help says of options.
 _TO: Final = "Label in the migration's addedNodeSelector; may be repeated."
 _BANDWIDTH: Final = "Bytes per second that one migration copies where KubeVirt limits none.  [default: 256Mi]"
@@ -123,41 +132,71 @@ def _complete_code(_ctx: click.Context, _param: click.Parameter, incomplete: str
     """The codes that begin with a text, each with the policies that use it."""
     from webhook.policies.meanings import MEANINGS
 
-    codes = sorted(code for code in MEANINGS if code.startswith(incomplete.lstrip("[")))
-    return [CompletionItem(code, help=", ".join(MEANINGS[code].policies)) for code in codes]
+    codes = sorted(code for code in {*MEANINGS, *report.MEANINGS} if code.startswith(incomplete.lstrip("[")))
+    return [CompletionItem(code, help=", ".join(_givers(code))) for code in codes]
+
+
+def _givers(code: str) -> list[str]:
+    """Who gives a code: policies, and plans."""
+    from webhook.policies.meanings import MEANINGS
+    from webhook.policies.registry import POLICIES
+
+    policies = list(MEANINGS[code].policies) if code in MEANINGS else []
+    plans = [_PLANS] if code in report.MEANINGS else []
+    return [*(policies if len(policies) < len(POLICIES) else ["any policy"]), *plans]
+
+
+def _described(code: str) -> dict[str, Any]:
+    """A code as ``-o json`` prints it."""
+    from webhook.policies.meanings import MEANINGS
+
+    if code in MEANINGS:
+        described = {"code": code, **msgspec.to_builtins(MEANINGS[code])}
+    else:
+        described = {"code": code, "policies": [], "kind": "planned", "meaning": report.MEANINGS[code], "remedy": ""}
+    if code in report.MEANINGS:
+        described["plan"] = {"outcomes": _outcomes(code), "meaning": report.MEANINGS[code]}
+    return described
+
+
+def _outcomes(code: str) -> list[str]:
+    return [outcome for outcome, codes in report.CODES.items() if code in codes]
 
 
 @explain.command()
 @click.argument("code", required=False, shell_complete=_complete_code)
 @output_option("text", "json")
 def reason(code: str | None, output: str) -> None:
-    """Explain a reason CODE, the word in brackets that ends a denial or warning.
+    """Explain a reason CODE, the word in brackets that ends a denial, a warning, or a line of a plan.
 
     Without a code, list all codes. Exit status 2 if the code does not exist.
     """
     from webhook.policies.meanings import MEANINGS, similar
-    from webhook.policies.registry import POLICIES
 
+    codes = sorted({*MEANINGS, *report.MEANINGS})
     code = None if code is None else code.strip().strip("[]")
-    if code is not None and code not in MEANINGS:
-        near = similar(code)
+    if code is not None and code not in codes:
+        near = similar(code, codes)
         fix = f"did you mean {' or '.join(near)}?" if near else "list the codes with `kubevirt-webhook explain reason`"
         raise InputError(f"reason code {quote(code)} does not exist", fix=fix)
     if output == "json":
-        plain = [{"code": each, **msgspec.to_builtins(meaning)} for each, meaning in MEANINGS.items()]
-        shown = plain if code is None else next(each for each in plain if each["code"] == code)
-        write.data(json.dumps(shown, indent=2))
+        write.data(json.dumps([*map(_described, codes)] if code is None else _described(code), indent=2))
         return
     if code is None:
-        width = max(map(len, MEANINGS))
-        for each, meaning in sorted(MEANINGS.items()):
-            policies = ", ".join(meaning.policies) if len(meaning.policies) < len(POLICIES) else "any policy"
-            write.data(f"{each:{width}}  {policies}")
+        width = max(map(len, codes))
+        for each in codes:
+            write.data(f"{each:{width}}  {', '.join(_givers(each))}")
         return
-    meaning = MEANINGS[code]
-    remedy = [Paragraph(), Paragraph(f"What to do: {meaning.remedy}")] if meaning.remedy else []
-    head = Paragraph(f"{code} ({', '.join(meaning.policies)}): {_WHAT[meaning.kind]}", "bold")
-    print_paragraphs([head, Paragraph(), Paragraph(meaning.meaning), *remedy])
+    paragraphs = []
+    if meaning := MEANINGS.get(code):
+        paragraphs.append(Paragraph(f"{code} ({', '.join(meaning.policies)}): {_WHAT[meaning.kind]}", "bold"))
+        paragraphs += [Paragraph(), Paragraph(meaning.meaning)]
+        paragraphs += [Paragraph(), Paragraph(f"What to do: {meaning.remedy}")] if meaning.remedy else []
+    if code in report.MEANINGS:
+        what = "; ".join(_PLANNED[outcome] for outcome in _outcomes(code))
+        paragraphs += [Paragraph()] if paragraphs else []
+        paragraphs += [Paragraph(f"{code} ({_PLANS}): {what}", "bold"), Paragraph(), Paragraph(report.MEANINGS[code])]
+    print_paragraphs(paragraphs)
 
 
 async def answer_of(explainer: Callable[[Facts], Coroutine[Any, Any, Answer]], name: str, cluster: Cluster) -> Answer:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -71,6 +71,73 @@ CODES: Final = {
     ),
     HANDED_OVER: (EXTERNAL_STRATEGY,),
     STAYS: (LIVE_MIGRATE_NOT_CONFIGURED, EVICT_NOT_CONFIGURED),  # and those of `BLOCKS`
+}
+# What each means, for people; a plan's own reason names the objects. Some words are reason codes of policies, too.
+MEANINGS: Final[Mapping[str, str]] = {
+    MIGRATES: "There is room for the VM if VMs go where kube-scheduler's scores send them.",
+    MIGRATES_IF_PACKED: "There is room only if VMs fill nodes tightly; the scheduler may leave this VM without a node.",
+    MIGRATES_LATER: "No node has room now; one has after other VMs or pods have gone. The first attempt may fail.",
+    DEPENDS_ON_ORDER: (
+        "In one order of migrations the VM finds a node, in another it does not, and KubeVirt chooses VMs at random."
+    ),
+    MAY_NOT_FIT: (
+        "The sum fits, but the VM has dedicated CPUs, NUMA pass-through or realtime CPUs: the kubelet decides by"
+        " NUMA node, and may reject the pod."
+    ),
+    MAY_NOT_ATTACH: (
+        "A node has room for the VM and reaches its hotplugged volumes. Other nodes with room do not reach them,"
+        " which kube-scheduler does not know."
+    ),
+    WAITS_FOR_QUOTA: (
+        "There is room, but a ResourceQuota of the namespace keeps the VM waiting until other VMs have moved, or"
+        " have shut down."
+    ),
+    ALREADY_MIGRATING: "A migration in flight moves the VM to another node already.",
+    PREEMPTS: "No node has room, and kube-scheduler deletes pods of lower priority for the VM.",
+    STRATEGY_NONE: "The eviction strategy is None: the pod is evicted, and the guest shuts down.",
+    NOT_MIGRATABLE_IF_POSSIBLE: (
+        "The VM cannot be migrated, and its eviction strategy is LiveMigrateIfPossible: the guest shuts down."
+    ),
+    NOT_MIGRATABLE: (
+        "The VM cannot be migrated, because of its volumes, devices or network, and its eviction strategy is"
+        " LiveMigrate: virt-api denies its eviction."
+    ),
+    EXTERNAL_STRATEGY: (
+        "The eviction strategy is External: KubeVirt only marks the VM, and another controller moves or ends it."
+    ),
+    UNKNOWN_STRATEGY: "Only a newer KubeVirt accepts the VM's eviction strategy. What becomes of the VM is not known.",
+    NAME_TOO_LONG: "KubeVirt cannot migrate a VM with so long a name.",
+    MIGRATION_STUCK: "An unfinished migration of the VM can never end, and KubeVirt begins no other.",
+    NO_MIGRATIONS: "KubeVirt's configuration allows no migrations.",
+    DISRUPTION_BUDGET: "The VM would shut down, but a PodDisruptionBudget does not allow it.",
+    NO_ELIGIBLE_NODE: "No other node meets the VM's requirements.",
+    NO_ROOM: "Nodes meet the VM's requirements, but none has enough free.",
+    PODS_APART: "Pod affinity, pod anti-affinity or topology spread constraints exclude all nodes with room.",
+    QUOTA: "A ResourceQuota of the namespace does not allow the target pod, which requests all that the VM has again.",
+    MOVES_WITHIN_DRAIN: (
+        "The VM tolerates cordoned nodes, and kube-scheduler sends it to a node that is drained at the same time,"
+        " which is then not empty."
+    ),
+    NO_ATTACHMENT: "Nodes can take the VM's pod, but none of them the pod that attaches its hotplugged volumes.",
+    VIRT_HANDLER_GONE: "virt-handler of the VM's node, which has to send the guest, is gone.",
+    STALE_EVACUATION: (
+        "The VM is marked for the evacuation of a node where it does not run: virt-api denies its evictions, and"
+        " KubeVirt creates no migration."
+    ),
+    NO_PRIORITY_CLASS: (
+        "The VM names a PriorityClass that does not exist, so that the API server denies its target pod."
+    ),
+    HOST_CPU_UNKNOWN: (
+        "The VM has the CPU model host-model, and no label of its node names that model, so that KubeVirt creates"
+        " no target pod."
+    ),
+    LIVE_MIGRATE_NOT_CONFIGURED: (
+        "The VM can be migrated, but KubeVirt's workloadUpdateMethods does not have LiveMigrate."
+    ),
+    EVICT_NOT_CONFIGURED: (
+        "Only an eviction would update the VM, but KubeVirt's workloadUpdateMethods does not have Evict, or"
+        " batchEvictionSize is 0."
+    ),
 }
 
 # KubeVirt tries to migrate these all the same: their target pods are pending, and keep others waiting.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
@@ -59,16 +59,16 @@ def meanings_of(policies: Iterable[AnyPolicy]) -> dict[str, CodeMeaning]:
 MEANINGS: Final[Mapping[str, CodeMeaning]] = meanings_of(POLICIES)
 
 
-def similar(code: str) -> list[str]:
+def similar(code: str, codes: Collection[str] = MEANINGS) -> list[str]:
     """The codes that a mistyped one may mean, the most similar first; at most three.
 
     Without any that is similar as a whole, those that have one of its words, or a similar one.
     """
-    if near := get_close_matches(code.lower(), MEANINGS, n=3, cutoff=0.6):
+    if near := get_close_matches(code.lower(), codes, n=3, cutoff=0.6):
         return near
-    words = Counter(word for each in MEANINGS for word in each.split("-"))
+    words = Counter(word for each in codes for word in each.split("-"))
     meant = {match for word in re.findall("[a-z]{4,}", code.lower()) for match in get_close_matches(word, words, n=3)}
     # A word that few codes have says more.
-    scores = {each: sum(1 / words[word] for word in meant & set(each.split("-"))) for each in MEANINGS}
-    near = sorted((each for each in MEANINGS if scores[each]), key=lambda each: -scores[each])[:3]
-    return near or get_close_matches(code.lower(), MEANINGS, n=3, cutoff=0.4)
+    scores = {each: sum(1 / words[word] for word in meant & set(each.split("-"))) for each in codes}
+    near = sorted((each for each in codes if scores[each]), key=lambda each: -scores[each])[:3]
+    return near or get_close_matches(code.lower(), codes, n=3, cutoff=0.4)
