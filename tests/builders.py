@@ -150,7 +150,7 @@ def opted_in(
     """The namespace ``demo`` where policies have a mode: as it is watched, and as it is read."""
     labels = dict.fromkeys(map(names.policy_label, policies), mode) if mode else {}
     there = Namespace(ObjectMeta(name="demo", labels=labels, annotations=annotations))
-    return {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+    return {NamespaceKey("demo"): there, NamespaceKey("demo", uncached=True): there}
 
 
 def config_of(version: str, configuration: Json | None = None) -> ClusterConfig:
@@ -191,7 +191,7 @@ def known(
     return {
         KubeVirtKey(): installed(),
         NamespaceKey("demo"): there,
-        NamespaceKey("demo", fresh=True): there,
+        NamespaceKey("demo", uncached=True): there,
         VmiKey("demo", name, uid): vmi,
         SchedulerKey("kubevirt", "demo"): health,
         SchedulerKey("batch", "demo"): health,

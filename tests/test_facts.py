@@ -37,7 +37,7 @@ DEMO: Key[Any] = NamespaceKey("a")
 KEYS: list[Key[Any]] = [
     KubeVirtKey(),
     NamespaceKey("a"),
-    NamespaceKey("a", fresh=True),
+    NamespaceKey("a", uncached=True),
     SchedulerKey("a"),
     VmiKey("a", "b", "c"),
 ]
@@ -94,7 +94,7 @@ def test_the_first_answer_stands(answers: list[tuple[Key[Any], int]]) -> None:
 
 
 SIZE: Key[Any] = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small")
-FRESH: Key[Any] = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small", fresh=True)
+UNCACHED: Key[Any] = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small", uncached=True)
 
 
 def peeking(memory: dict[Key[Any], object]) -> Facts:
@@ -106,15 +106,15 @@ def test_fresh_facts_ask_for_what_came_from_memory_and_for_nothing_twice() -> No
     facts = peeking({SIZE: 1, KUBEVIRT: 2})
     assert answered(facts.all(SIZE, other), {other: None}) == ((1, None), [(other,)])
     assert facts.informer_keys() == [SIZE]
-    found, batches = answered(facts.fresh().all(SIZE, other, KUBEVIRT), {FRESH: 3})
-    assert (found, batches) == ((3, None, 2), [(FRESH,)])
-    assert from_memory(facts.fresh().fresh().get(SIZE)) == 3
+    found, batches = answered(facts.uncached().all(SIZE, other, KUBEVIRT), {UNCACHED: 3})
+    assert (found, batches) == ((3, None, 2), [(UNCACHED,)])
+    assert from_memory(facts.uncached().uncached().get(SIZE)) == 3
     assert from_memory(facts.get(SIZE)) == 1
 
 
 def test_fresh_facts_never_begin_with_a_copy_and_serve_whoever_asks_later() -> None:
     facts = peeking({SIZE: 1})
-    assert answered(facts.fresh().get(SIZE), {FRESH: 2}) == (2, [(FRESH,)])
+    assert answered(facts.uncached().get(SIZE), {UNCACHED: 2}) == (2, [(UNCACHED,)])
     assert from_memory(facts.get(SIZE)) == 2
     assert facts.remembered == []
 
@@ -179,7 +179,7 @@ class Calls:
                 return INSTANCES.get(name) or self._names.get(name)
             case ast.Attribute(value, name):
                 return INSTANCES.get(name) or getattr(self._value(value), name, None)
-            case ast.Call(func=ast.Attribute(value, "fresh")):
+            case ast.Call(func=ast.Attribute(value, "uncached")):
                 return self._value(value)
         return None
 
@@ -202,12 +202,12 @@ def test_every_coroutine_that_awaits_facts_is_awaited_or_driven(path: Path) -> N
     ("text", "is_awaited"),
     [
         ("await facts.get(KEY)", True),
-        ("await self._facts.fresh().get(KEY)", True),
+        ("await self._facts.uncached().get(KEY)", True),
         ("lambda: read(facts, KEY, 'it')", True),
         ("from_memory(read(facts, KEY, 'it'))", True),
         ("it = read(facts, KEY, 'it'); from_memory(it)", True),
         ("facts.get(KEY) is None", False),
-        ("isinstance(facts.fresh().get(KEY), Unavailable)", False),
+        ("isinstance(facts.uncached().get(KEY), Unavailable)", False),
         ("isinstance(lookups.read_one('Kind', 'name'), dict)", False),
         ("it = read(facts, KEY, 'it'); print(it)", False),
         ("required_facts.read(facts, KEY, 'it') == 1", False),

@@ -62,7 +62,7 @@ def world(mode: str, dead: bool) -> SecretsWorld:
     preference = sizes.preference(devices={"preferredDiskBus": "scsi", "preferredInputBus": "usb"})
     facts = sizes.facts([sizes.instancetype(), preference], missing=[("VirtualMachineInstancetype", "gone")])
     facts |= known(vmi()) | {VmiKey("demo", "web01", VMI_UID): vmi()}
-    facts |= {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+    facts |= {NamespaceKey("demo"): there, NamespaceKey("demo", uncached=True): there}
     return SecretsWorld(facts | ({SchedulerKey("kubevirt", "demo"): UNAVAILABLE} if dead else {}))
 
 

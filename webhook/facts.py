@@ -51,19 +51,19 @@ class Key(msgspec.Struct, Generic[T], frozen=True):
 
 
 class ObjectKey(Key[V], frozen=True):
-    """One object, None if there is none: from an informer that has it, else, or if ``fresh``, from the API server."""
+    """One object; None: there is none. From an informer that has it, else, or if ``uncached``, from the API server."""
 
     resource: Resource[V]
     namespace: str
     name: str
-    fresh: bool = False
+    uncached: bool = False
 
 
 class NamespaceKey(Key[Namespace], frozen=True):
-    """A namespace from the informer, or, where that lacks it or if ``fresh``, from the API server itself."""
+    """A namespace from the informer, or, where that lacks it or if ``uncached``, from the API server itself."""
 
     name: str
-    fresh: bool = False
+    uncached: bool = False
 
 
 class VmiKey(Key[VirtualMachineInstance], frozen=True):
@@ -100,7 +100,7 @@ class ListKey(Key[tuple[V, ...]], frozen=True):
     resource: Resource[V]
     namespace: str
     label: str = ""
-    fresh: bool = False
+    uncached: bool = False
 
 
 class AccessKey(Key[bool], frozen=True):
@@ -206,7 +206,7 @@ class Facts:
         budget: the steps that the review may take.
     """
 
-    __slots__ = ("_is_fresh", "_peek", "_values", "budget", "now", "remembered", "verified")
+    __slots__ = ("_is_uncached", "_peek", "_values", "budget", "now", "remembered", "verified")
 
     def __init__(
         self, now: float = 0.0, peek: Callable[[Key[Any]], object] = lambda _: NOT_READ, *, verified: bool = True
@@ -217,7 +217,7 @@ class Facts:
         self.budget = StepBudget()
         self._values: dict[Key[Any], object] = {}
         self._peek = peek
-        self._is_fresh = False
+        self._is_uncached = False
 
     @classmethod
     def of(cls, values: Mapping[Key[Any], object], now: float = 0.0, *, verified: bool = True) -> Facts:
@@ -228,7 +228,7 @@ class Facts:
 
     async def get(self, key: Key[T]) -> T | None | Unavailable:
         """The fact, None if there is none (the key says what that means), or why it is not to be had."""
-        if self._is_fresh:
+        if self._is_uncached:
             key = uncached_key(key)
         value: Any = self._known(key)
         if value is NOT_READ:
@@ -255,13 +255,13 @@ class Facts:
 
     async def prefetch(self, *keys: Key[Any]) -> None:
         """Have several facts read at the same time that are looked at later, one by one."""
-        if self._is_fresh:
+        if self._is_uncached:
             keys = tuple(map(uncached_key, keys))
         missing = tuple(dict.fromkeys(key for key in keys if self._known(key) is NOT_READ))
         if missing:
             self._learn(zip(missing, await _answers(missing), strict=True))
 
-    def fresh(self) -> Facts:
+    def uncached(self) -> Facts:
         """These facts, with objects and lists read from the API server instead of from memory.
 
         What was read for the review is not read again.
@@ -269,12 +269,12 @@ class Facts:
         cls = type(self)
         facts = cls(self.now, self._peek, verified=self.verified)
         facts.remembered, facts.budget, facts._values = self.remembered, self.budget, self._values
-        facts._is_fresh = True
+        facts._is_uncached = True
         return facts
 
     def informer_keys(self) -> list[ObjectKey[Any] | ListKey[Any]]:
         """The objects and lists that were answered from memory, and so may be a moment old."""
-        return [key for key in self.remembered if isinstance(key, ObjectKey | ListKey) and not key.fresh]
+        return [key for key in self.remembered if isinstance(key, ObjectKey | ListKey) and not key.uncached]
 
     def _known(self, key: Key[Any]) -> object:
         """The fact if it is in memory, else `NOT_READ`."""
@@ -287,16 +287,16 @@ class Facts:
         return value
 
     def _learn(self, answers: Iterable[tuple[Key[Any], object]]) -> None:
-        """Remember what was read; the first answer stands. What comes from the API server itself is fresh, too."""
+        """Remember what was read; the first answer stands. What comes from the API server answers either key."""
         for key, value in answers:
             self._values.setdefault(key, value)
             if isinstance(key, ObjectKey | ListKey):
-                self._values.setdefault(msgspec.structs.replace(key, fresh=not key.fresh), value)
+                self._values.setdefault(msgspec.structs.replace(key, uncached=not key.uncached), value)
 
 
 def uncached_key(key: Key[T]) -> Key[T]:
     """The key of an object or list, to be read from the API server itself instead of from an informer; others as is."""
-    return msgspec.structs.replace(key, fresh=True) if isinstance(key, ObjectKey | ListKey) else key
+    return msgspec.structs.replace(key, uncached=True) if isinstance(key, ObjectKey | ListKey) else key
 
 
 class NotInMemory(Exception):  # noqa: N818 - a state of affairs

@@ -94,7 +94,7 @@ def show(
     labels = dict.fromkeys((names.policy_label(one.policy) for one in ENDPOINTS), mode)
     there = facts.get(NamespaceKey("demo")) if mode == "as given" else None
     there = there or msgspec.convert({"metadata": {"name": "demo", "labels": labels}}, Namespace)
-    place: Facts = {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+    place: Facts = {NamespaceKey("demo"): there, NamespaceKey("demo", uncached=True): there}
     cluster = MemoryCluster({**facts, **place}, peeked=set())
     kept = KeptInMemory()
     reviewer = Reviewer(cluster, lambda: made or settings(), kept, kept)

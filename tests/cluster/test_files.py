@@ -91,7 +91,7 @@ class TestAnswers:
         namespace = found.peek(NamespaceKey("vms"))
         assert isinstance(namespace, Namespace)
         assert namespace.meta.label(names.policy_label("scheduling")) == "off"
-        assert found.peek(NamespaceKey("vms", fresh=True)) is namespace
+        assert found.peek(NamespaceKey("vms", uncached=True)) is namespace
         assert found.peek(NamespaceKey("other")) is None
 
     def test_vmis(self, tmp_path: Path) -> None:

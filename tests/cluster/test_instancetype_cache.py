@@ -26,7 +26,7 @@ from webhook.kubevirt.types.views import Instancetype
 
 KINDS = [resource for kind, resource in UNSTRUCTURED.items() if kind != "ControllerRevision"]
 SMALL = ObjectKey(UNSTRUCTURED["VirtualMachineInstancetype"], "demo", "small")
-FRESH = msgspec.structs.replace(SMALL, fresh=True)
+UNCACHED = msgspec.structs.replace(SMALL, uncached=True)
 IN_DEMO = ListKey(PRESETS, "demo")
 # As the API server sends it, of which most is for others.
 METADATA = {
@@ -94,9 +94,9 @@ async def test_both_views_of_a_kind_share_its_store_and_see_what_a_get_shows(api
         await copied(case)
         typed = case.peek(ObjectKey(INSTANCETYPES, "demo", "other"))
         assert isinstance(typed, Instancetype) and typed.spec and typed.spec.scheduler_name == "one"
-        stored, fresh = case.peek(SMALL), await case.read(FRESH)
+        stored, uncached = case.peek(SMALL), await case.read(UNCACHED)
         assert isinstance(stored, Unstructured)
-        assert stored.plain() == {**fresh.plain(), "metadata": stored.plain()["metadata"]}
+        assert stored.plain() == {**uncached.plain(), "metadata": stored.plain()["metadata"]}
         assert (stored.meta.name, stored.meta.namespace, stored.meta.annotations) == ("small", "demo", None)
 
 
@@ -121,8 +121,8 @@ async def test_changes_and_deletions_arrive(case: LiveCase) -> None:
 async def test_until_a_change_arrives_the_store_is_old_and_a_fresh_look_up_is_not(case: LiveCase) -> None:
     # In the API server, and not yet in any watch.
     case.server.held(INSTANCETYPES)["demo", "small"]["spec"] = {"cpu": {"guest": 8}}
-    assert (await guest(case), await guest(case, FRESH)) == (2, 8)
-    assert case.peek(FRESH) is NOT_READ
+    assert (await guest(case), await guest(case, UNCACHED)) == (2, 8)
+    assert case.peek(UNCACHED) is NOT_READ
 
 
 async def test_a_store_that_is_not_kept_in_step_is_not_asked(case: LiveCase) -> None:
@@ -180,7 +180,7 @@ async def test_presets_of_a_namespace_are_listed_from_the_store(apiservers: ApiS
         for found in (first, await case.read(IN_DEMO)):
             assert [one.meta.name for one in found] == ["a", "b"]
         assert (await case.read(ListKey(PRESETS, "empty")), case.gets(PRESETS.path("demo"))) == ((), lists)
-        assert case.peek(msgspec.structs.replace(IN_DEMO, fresh=True)) is NOT_READ
+        assert case.peek(msgspec.structs.replace(IN_DEMO, uncached=True)) is NOT_READ
 
 
 async def test_presets_of_which_one_is_not_kept_are_listed_anew(apiservers: ApiServers) -> None:

@@ -294,9 +294,9 @@ class TestInformers:
         # The store leaves out labels and annotations of other programs, and those of a namespace that says too much.
         assert (found.meta.labels, found.meta.annotations, await case.read(DEMO)) == (ours, ours, found)
         assert case.gets(DEMO_PATH) == 0
-        for key in (facts.NamespaceKey("demo", fresh=True), facts.NamespaceKey("chatty"), facts.NamespaceKey("new")):
+        for key in (facts.NamespaceKey("demo", uncached=True), facts.NamespaceKey("chatty"), facts.NamespaceKey("new")):
             assert case.peek(key) is NOT_READ
-        assert isinstance(await case.read(facts.NamespaceKey("demo", fresh=True)), Namespace)
+        assert isinstance(await case.read(facts.NamespaceKey("demo", uncached=True)), Namespace)
         assert (await case.read(facts.NamespaceKey("chatty"))).meta.annotations == said
         assert await case.read(facts.NamespaceKey("new")) is None
 
@@ -314,7 +314,7 @@ class TestInformers:
             assert [number for number, answer in enumerate(answers) if not isinstance(answer, Unavailable)] == [7]
             assert not any(case.gets(NAMESPACES.path(name=f"more-{number}")) for number in range(100))
             # Objects in the store are read as before, and so are all others once the second is over.
-            assert isinstance(await case.read(facts.NamespaceKey("demo", fresh=True)), Namespace)
+            assert isinstance(await case.read(facts.NamespaceKey("demo", uncached=True)), Namespace)
             case.clock.advance(1.0)
             assert await case.read(facts.NamespaceKey("more-0")) is None
 

@@ -29,7 +29,7 @@ class TestJoining:
             (INSTANCETYPES, [TYPE] * 50),
             (
                 NAMESPACES,
-                [NamespaceKey("small"), NamespaceKey("small", fresh=True), ObjectKey(NAMESPACES, "", "small")],
+                [NamespaceKey("small"), NamespaceKey("small", uncached=True), ObjectKey(NAMESPACES, "", "small")],
             ),
         ],
         ids=["one key", "keys of one object"],
@@ -100,7 +100,7 @@ class TestJoining:
 
 TYPED = ObjectKey(REVISIONS, "demo", "r1")
 UNTYPED = ObjectKey(UNSTRUCTURED["ControllerRevision"], "demo", "r1")
-FRESH = msgspec.structs.replace(UNTYPED, fresh=True)
+UNCACHED = msgspec.structs.replace(UNTYPED, uncached=True)
 PATH = REVISIONS.path("demo", "r1")
 
 
@@ -120,7 +120,7 @@ async def test_for_a_second_an_answer_may_be_old_and_a_fresh_one_is_not(case: Li
     put(case)
     await case.read(UNTYPED)
     put(case, "u1.huge")
-    old, now = await case.read(UNTYPED), await case.read(FRESH)
+    old, now = await case.read(UNTYPED), await case.read(UNCACHED)
     assert [found.data["metadata"]["name"] for found in (old, now)] == ["u1.small", "u1.huge"]
     # Fresh objects are shared, too.
     assert case.peek(UNTYPED) == now

@@ -68,7 +68,7 @@ def answer(
         ObjectKey(VMS, "demo", "web"): machine,
         ObjectKey(UNSTRUCTURED_VMS, "demo", "web"): whole,
         NamespaceKey("demo"): namespace,
-        NamespaceKey("demo", fresh=True): namespace,
+        NamespaceKey("demo", uncached=True): namespace,
         KubeVirtKey(): kubevirt,
         NodesKey(): NodeIndex(
             msgspec.structs.replace(node, labels={**node.labels, "pool": (pools or {}).get(node.name, "")})

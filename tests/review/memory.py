@@ -55,10 +55,10 @@ class MemoryCluster(Cluster):
         return self.facts[self.given(key)]
 
     def given(self, key: Key[Any]) -> Key[Any]:
-        """The key of a given fact: a fact that is not given as fresh is unchanged."""
+        """The key of a given fact: a fact that is not given as uncached is unchanged."""
         if key in self.facts or not isinstance(key, ObjectKey | ListKey):
             return key
-        return msgspec.structs.replace(key, fresh=False)
+        return msgspec.structs.replace(key, uncached=False)
 
     def staleness(self) -> dict[str, float]:
         return {}

@@ -368,12 +368,12 @@ CASES = {
 def described(key: Key[Any]) -> str:
     match key:
         case ObjectKey():
-            return f"{key.resource.kind} {key.name}{' (fresh)' if key.fresh else ''}"
+            return f"{key.resource.kind} {key.name}{' (uncached)' if key.uncached else ''}"
         case ListKey():
             label = f" with {key.label}" if key.label else ""
-            return f"{key.resource.plural} of {key.namespace or 'all'}{label}{' (fresh)' if key.fresh else ''}"
+            return f"{key.resource.plural} of {key.namespace or 'all'}{label}{' (uncached)' if key.uncached else ''}"
         case NamespaceKey():
-            return f"Namespace {key.name}{' (fresh)' if key.fresh else ''}"
+            return f"Namespace {key.name}{' (uncached)' if key.uncached else ''}"
         case KubeVirtKey():
             return "KubeVirt"
         case NodesKey():
@@ -439,7 +439,7 @@ async def test_what_is_in_memory_is_answered_at_once_and_alike(case: Case) -> No
     verdict, cluster = await evaluated(case.path, case.body, case.facts, case.section, InMemory)
     assert (verdict.decision, verdict.patch) == (remote.decision, remote.patch)
     # What is written out is read anew, and so is what denies.
-    assert verdict.decision.denial or all(getattr(key, "fresh", False) for key in cluster.reads)
+    assert verdict.decision.denial or all(getattr(key, "uncached", False) for key in cluster.reads)
 
 
 def pooled(name: str, zone: str, devices: str) -> Node:

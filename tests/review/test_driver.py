@@ -222,8 +222,8 @@ def whole(obj: Json | None) -> Unstructured | None:
     return None if obj is None else msgspec.convert(obj, Unstructured)
 
 
-def fresh(key: Key[Any]) -> Key[Any]:
-    return msgspec.structs.replace(key, fresh=True)
+def uncached(key: Key[Any]) -> Key[Any]:
+    return msgspec.structs.replace(key, uncached=True)
 
 
 def evaluated(
@@ -244,7 +244,7 @@ def evaluated(
     place = msgspec.convert({"metadata": {"name": "demo", "labels": labels, "annotations": DEFAULTS}}, Namespace)
     facts: FactsByKey = {**known(), **world.facts([]), NamespaceKey("demo"): place, IN_DEMO: ()}
     facts |= {SchedulerKey("kubevirt", "demo"): AVAILABLE, **copies}
-    later = {fresh(key): value for key, value in (now or {}).items()}
+    later = {uncached(key): value for key, value in (now or {}).items()}
     cluster = MemoryCluster(facts | later, peeked=set(facts) - {absent})
     settings = changed(builders.settings(), instancetypes=section or InstancetypeSettings())
     kept = KeptInMemory()
@@ -291,7 +291,7 @@ def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
     passed, too = evaluated(VALIDATE_VM, world.vm(**NAMED), copies, now)
     assert (denied.decision.code, passed.decision.code) == (instancetypes.DENIED, instancetypes.VALID)
     # Both in one batch.
-    assert set(asked) == set(too) == {fresh(SIZE), fresh(LIKES)}
+    assert set(asked) == set(too) == {uncached(SIZE), uncached(LIKES)}
 
 
 def test_no_default_is_left_out_for_a_size_that_has_just_been_changed() -> None:
@@ -301,7 +301,7 @@ def test_no_default_is_left_out_for_a_size_that_has_just_been_changed() -> None:
     assert [change.path for change in less.decision.changes if change.path[0] == "spec"] == [("spec", "instancetype")]
     assert {change.path for change in both.decision.changes} >= {("spec", "instancetype"), ("spec", "preference")}
     assert (bool(less.decision.warnings), both.decision.warnings) == (True, ())
-    assert set(asked) == set(too) == {fresh(SIZE), fresh(LIKES), fresh(IN_DEMO)}
+    assert set(asked) == set(too) == {uncached(SIZE), uncached(LIKES), uncached(IN_DEMO)}
 
 
 def test_no_default_is_withdrawn_for_a_size_that_has_just_been_changed() -> None:
@@ -321,7 +321,7 @@ def test_a_denial_for_want_of_an_object_is_certain_without_being_asked_twice() -
     section = InstancetypeSettings(missing="deny")
     verdict, asked = evaluated(VALIDATE_VM, vm, {**objects(), missing: None}, None, section, absent=missing)
     assert (verdict.decision.code, asked.count(missing)) == (instancetypes.MISSING, 1)
-    assert fresh(missing) not in asked
+    assert uncached(missing) not in asked
 
 
 def test_what_can_not_be_read_anew_denies_nobody() -> None:
@@ -341,7 +341,7 @@ def test_what_is_filled_in_is_what_the_objects_say_now(path: str, obj: Json, sec
     now = objects(size=world.instancetype(memory={"guest": "8Gi"}))
     verdict, asked = evaluated(path, obj, objects(), now, section)
     assert "8Gi" in str([change.new for change in verdict.decision.changes])
-    assert {fresh(SIZE), fresh(LIKES)} <= set(asked)
+    assert {uncached(SIZE), uncached(LIKES)} <= set(asked)
 
 
 def test_a_list_that_must_hold_looks_at_the_revision_of_now() -> None:
@@ -353,7 +353,7 @@ def test_a_list_that_must_hold_looks_at_the_revision_of_now() -> None:
     passed, asked = evaluated(VALIDATE_VM, vm, {**objects(), key: small}, {key: small}, allowed)
     denied, _ = evaluated(VALIDATE_VM, vm, {**objects(), key: small}, {key: huge}, allowed)
     assert (passed.decision.code, denied.decision.code) == (instancetypes.VALID, instancetypes.NOT_ALLOWED)
-    assert asked == [fresh(key)]
+    assert asked == [uncached(key)]
 
 
 def test_a_relabelled_revision_is_another_one() -> None:
@@ -410,16 +410,16 @@ def test_what_has_changed_since_a_store_had_it_is_decided_by_again(
         return Decision((common.out_of_scope,), warnings=(common.out_of_scope,))
 
     seen: list[object] = []
-    answered(confirmed(policy, Facts(peek=lambda asked: before if asked == key else NOT_READ)), {fresh(key): now})
+    answered(confirmed(policy, Facts(peek=lambda asked: before if asked == key else NOT_READ)), {uncached(key): now})
     assert seen == ([before, now] if again else [before])
 
 
 @pytest.mark.parametrize(
     ("before", "now", "code", "asked"),
     [
-        (True, True, instancetypes.SIZED, [fresh(IN_DEMO)]),
+        (True, True, instancetypes.SIZED, [uncached(IN_DEMO)]),
         # It leaves no VM without a size.
-        (True, False, instancetypes.DEFAULTS_INJECTED, [fresh(IN_DEMO)]),
+        (True, False, instancetypes.DEFAULTS_INJECTED, [uncached(IN_DEMO)]),
         # It is passed over, as virt-api may do.
         (False, True, instancetypes.DEFAULTS_INJECTED, []),
     ],

@@ -321,7 +321,7 @@ def test_a_bug_refuses_where_the_failure_policy_says_so(path: str, policy: Any) 
 
 def test_a_namespace_that_can_not_be_read_refuses_where_the_failure_policy_says_so() -> None:
     endpoint, unreadable = BY_PATH[f"{VM_RULES_PATH}enforce"], Unavailable("no answer")
-    facts: Any = known() | {NamespaceKey("demo"): unreadable, NamespaceKey("demo", fresh=True): unreadable}
+    facts: Any = known() | {NamespaceKey("demo"): unreadable, NamespaceKey("demo", uncached=True): unreadable}
     answers = [evaluate(review(vm()), facts, endpoint, failure_policy=p)[1] for p in ("Ignore", "Fail")]
     assert [answer["allowed"] for answer in answers] == [True, False]
     assert "no answer" in answers[0]["warnings"][0]
@@ -623,7 +623,7 @@ def test_namespace_that_has_just_opted_in_is_read_again() -> None:
 def test_unreadable_namespace_is_asked_for_once(read: Any, said: str) -> None:
     """A watched copy never says so: the API server did."""
     facts = known() | {NamespaceKey("demo"): read}
-    del facts[NamespaceKey("demo", fresh=True)]
+    del facts[NamespaceKey("demo", uncached=True)]
     found = scope(facts=facts)
     assert found.reason
     assert (found.mode, found.reason.code, said in found.reason.text) == ("off", common.NAMESPACE_UNREADABLE, True)

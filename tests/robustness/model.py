@@ -357,9 +357,9 @@ def _seen(namespace: Namespace, endpoint: Endpoint, settings: Settings) -> objec
 def _is_stored(key: Key[Any]) -> bool:
     """Whether a fact may come from an informer's store."""
     if isinstance(key, keys.NamespaceKey):
-        return not key.fresh
+        return not key.uncached
     if isinstance(key, keys.ObjectKey | keys.ListKey):
-        return not key.fresh and key.resource.kind in WATCHED
+        return not key.uncached and key.resource.kind in WATCHED
     return isinstance(key, keys.NodesKey | keys.KubeVirtKey)
 
 
@@ -430,9 +430,9 @@ async def _mode(
     install = await facts.get(keys.KubeVirtKey())
     if isinstance(install, KubeVirtInstall) and request.namespace in install.namespaces:
         return names.OFF, "excluded-namespace", {}
-    for fresh in (False, True):
+    for uncached in (False, True):
         # That a policy is off is never decided by what a store remembers.
-        namespace = await facts.get(keys.NamespaceKey(request.namespace, fresh=fresh))
+        namespace = await facts.get(keys.NamespaceKey(request.namespace, uncached=uncached))
         if not isinstance(namespace, Namespace):
             return "", "namespace-unreadable", {}
         mode, reason = _of_label(namespace, endpoint, settings)

@@ -121,7 +121,7 @@ def _namespaces_by_store() -> None:
     stored: Any = LiveCluster._stored
 
     def mutated(self: LiveCluster, key: Any) -> object:
-        return stored(self, replace(key, fresh=False) if isinstance(key, NamespaceKey) else key)
+        return stored(self, replace(key, uncached=False) if isinstance(key, NamespaceKey) else key)
 
     _put(LiveCluster, _stored=mutated)
 

@@ -78,7 +78,7 @@ class InstancetypeCache:
     def peek(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
         """What the store has, else `webhook.facts.NOT_READ`; the first call for a kind starts its watch."""
         path = key.resource.path()
-        if key.fresh or path not in _RESOURCES:
+        if key.uncached or path not in _RESOURCES:
             return NOT_READ
         informer = self.informers[path] if path in self.informers else self._watch(path)
         store = informer.freshness(self._clock.now())

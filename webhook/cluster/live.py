@@ -1,4 +1,4 @@
-"""The cluster that the API server shows: informers' stores, and GETs for what they lack and for what must be fresh.
+"""The cluster that the API server shows: informers' stores, and GETs for what they lack or must not answer.
 
 How old an answer may be: what decides whether something is allowed (a namespace with its mode and lists, the KubeVirt
 object, an instancetype) comes from its store while this is `webhook.k8s.client.freshness.Fresh`. Then a whole list or
@@ -113,7 +113,7 @@ class SingleFlight:
 
     def peek(self, key: ObjectKey[Any]) -> object:
         """A ControllerRevision that was read a moment ago, else `webhook.facts.NOT_READ`."""
-        if key.fresh or key.resource.kind != REVISIONS.kind:
+        if key.uncached or key.resource.kind != REVISIONS.kind:
             return NOT_READ
         body = self.recent.get((key.namespace, key.name))
         return NOT_READ if body is None else decode(body, key.resource.view, key.resource.kind)
@@ -140,7 +140,7 @@ class SingleFlight:
         An answer whose request began before this call is used if it ``counts``.
         """
         # Every request is as fresh as can be.
-        key = msgspec.structs.replace(key, fresh=True)
+        key = msgspec.structs.replace(key, uncached=True)
         loop = asyncio.get_running_loop()
         began, arrived = loop.time(), next(self._order)
         late = describe_timeout(deadline - began)
@@ -254,7 +254,7 @@ VERIFY_EVERY_SECONDS: Final = 10.0
 # While the store of namespaces is too old, or may soon be, a GET of one is tried once in so many seconds.
 PROBE_SECONDS: Final = 5.0
 # The namespace that each cluster has; that there is none of this name is an answer, too.
-_PROBED: Final = ObjectKey(NAMESPACES, "", "default", fresh=True)
+_PROBED: Final = ObjectKey(NAMESPACES, "", "default", uncached=True)
 
 # Before a task that raised an unexpected exception is started again.
 _RESTART_SECONDS: Final = 10.0
@@ -573,14 +573,14 @@ class LiveCluster(Cluster):
             return self._installs.read(self._kubevirts)
         if isinstance(key, NamespaceKey):
             # One that the store lacks may have been created a moment ago.
-            namespace = None if key.fresh else self._namespaces.get(key.name)
+            namespace = None if key.uncached else self._namespaces.get(key.name)
             return NOT_READ if namespace is None else namespace
         return self._index
 
     def _instead(self, key: Key[Any], store: Stale | Unknown) -> object:
         """What there is beside the store of a key's informer."""
         if isinstance(key, NamespaceKey):
-            body = None if key.fresh else self._read_namespaces.get(("", key.name))
+            body = None if key.uncached else self._read_namespaces.get(("", key.name))
             return NOT_READ if body is None else decode(body, Namespace, NAMESPACES.kind)
         if isinstance(key, KubeVirtKey):
             return NOT_READ if isinstance(store, Stale) else _unavailable(store, KUBEVIRTS)
@@ -626,7 +626,7 @@ class LiveCluster(Cluster):
         What the store has is read all the same: it exists, and may have opted in a moment ago.
         """
         is_full = len(self._absent) == ABSENT_NAMESPACES
-        if not key.fresh and is_full and self._clock.now() - self._absent[0] < ABSENT_SECONDS:
+        if not key.uncached and is_full and self._clock.now() - self._absent[0] < ABSENT_SECONDS:
             await self._clock.sleep(_APPEARS_SECONDS)
             cached = self.peek(key)
             return Unavailable("too many lookups of namespaces that do not exist") if cached is NOT_READ else cached

@@ -254,7 +254,7 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
     """
     resource = request.get("resource") or {}
     place = resource.get("group", ""), resource.get("resource"), request.get("subResource") or ""
-    namespace = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), fresh=True), deadline)
+    namespace = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), uncached=True), deadline)
     matching, opted_in = [], []
     for endpoint in ENDPOINTS:
         label = namespace.meta.label(names.policy_label(endpoint.policy)) if isinstance(namespace, Namespace) else None

@@ -83,7 +83,7 @@ async def confirmed(decide: Callable[[Facts], Awaitable[Decision]], facts: Facts
     before, now = await facts.all(*stored), await facts.all(*map(uncached_key, stored))
     if all(_is_same(key, old, new) for key, old, new in zip(stored, before, now, strict=True)):
         return decision
-    return await decide(facts.fresh())
+    return await decide(facts.uncached())
 
 
 # Of these an informer keeps the name and the spec, and so no policy decides by anything else.

@@ -117,7 +117,7 @@ async def of_namespace(
     if scope is not None and scope.mode == names.OFF:
         # One store is old: the API server's had the namespace opted in. Read it from the API server itself. What
         # no store has, was read from the API server already: a name that is made up costs one GET.
-        answer = await facts.get(NamespaceKey(namespace, fresh=True))
+        answer = await facts.get(NamespaceKey(namespace, uncached=True))
         scope = _scope_of(answer, policy, stage, cluster_wide)
     if scope is not None:
         return scope

@@ -127,7 +127,7 @@ class Evaluator:
     ) -> FieldError | None:
         """That the namespace of a request does not exist; once, rather than for each policy."""
         namespace = review.request.get("namespace")
-        if not namespace or await self.cluster.read(NamespaceKey(namespace, fresh=True), deadline) is not None:
+        if not namespace or await self.cluster.read(NamespaceKey(namespace, uncached=True), deadline) is not None:
             return None
         is_review = document.value.get("kind") == "AdmissionReview"
         named = is_review or _metadata(document.value).get("namespace")

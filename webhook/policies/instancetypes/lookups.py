@@ -112,9 +112,9 @@ class Lookups:
         await self.prefetch([SpecReference(kind, name)] if name else [])
         return self.get(kind, self.namespace, name)
 
-    def fresh(self) -> Lookups:
+    def uncached(self) -> Lookups:
         """Lookups that get objects from the API server itself, not from informers."""
-        return Lookups(self._facts.fresh(), self.namespace)
+        return Lookups(self._facts.uncached(), self.namespace)
 
     async def sizing_preset(self, metadata: Any) -> tuple[str, str] | None:
         """The VirtualMachineInstancePreset that gives a VMI its size, by name, with the field; None where none does.
@@ -123,7 +123,7 @@ class Lookups:
         read again. The VMI's metadata is plain JSON.
         """
         sizing = None
-        for facts in (self._facts, self._facts.fresh()):
+        for facts in (self._facts, self._facts.uncached()):
             key = ListKey(PRESETS, self.namespace)
             presets = await read(facts, key, "the namespace's VirtualMachineInstancePresets") or ()
             sizing = size.sizing_preset((stored.plain() for stored in presets), metadata)

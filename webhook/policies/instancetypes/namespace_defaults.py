@@ -153,7 +153,7 @@ async def reason_forbidden(vm: Json, lookups: Lookups, settings: InstancetypeSet
     if "revisionName" not in vm_matcher:
         return None
     # KubeVirt does not compare the two. The list must hold: a revision can be replaced by another one of its name.
-    stored = await lookups.fresh().read_one(REVISIONS.kind, vm_matcher["revisionName"])
+    stored = await lookups.uncached().read_one(REVISIONS.kind, vm_matcher["revisionName"])
     if stored is None:
         # KubeVirt takes any revision that it can decode, from any user. What is there but not KubeVirt's gets the same
         # answer as what is absent, or may come later.

@@ -74,7 +74,7 @@ async def fill_vmi(
     if not wishes:
         return Decision(tuple(why_not) or (reasons.nothing_requested,))
     # What is written out stays, whatever the objects say later.
-    lookups = Lookups(facts.fresh(), request.namespace or "")
+    lookups = Lookups(facts.uncached(), request.namespace or "")
     try:
         return await _fill(vmi, wishes, lookups, settings)
     except _Denied as refused:

@@ -45,7 +45,7 @@ async def apply_defaults(
     if passed_over := _pass_over(vm, request, settings):
         return passed_over
     # What is written out stays, whatever the objects say later.
-    findings = Findings(Lookups(facts.fresh() if settings.expand else facts, request.namespace or ""), settings)
+    findings = Findings(Lookups(facts.uncached() if settings.expand else facts, request.namespace or ""), settings)
     try:
         if request.operation == "UPDATE":
             return await evaluate_update(vm, request.old_object, findings)
