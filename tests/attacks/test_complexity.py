@@ -146,7 +146,7 @@ def test_every_endpoint_has_a_world() -> None:
 def test_every_object_that_is_asked_for_can_be_made_long(world: AttackWorld) -> None:
     objects = world.objects()
     request = world.endpoint.codec.decode(world.body(objects)).request
-    settings = world._settings().policy(world.endpoint.policy).under({})
+    settings = world._settings().policy(world.endpoint.policy).with_annotations({})
     policy = world.endpoint.handler(request.object, request, Facts(), settings)
     _, batches = answered(policy, world.known(objects))
     asked = {key for batch in batches for key in batch}

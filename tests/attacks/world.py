@@ -137,7 +137,7 @@ class AttackWorld:
         known = self.known(objects)
         namespace = watch(known[NamespaceKey("demo")])
         facts = {key: watch(fact) if isinstance(fact, Object | tuple) else fact for key, fact in known.items()}
-        settings = self._settings().policy(self.endpoint.policy).under(namespace.meta.annotations or {})
+        settings = self._settings().policy(self.endpoint.policy).with_annotations(namespace.meta.annotations or {})
 
         def call() -> object:
             decision = from_memory(self.endpoint.handler(request.object, request, Facts.of(facts), settings))

@@ -167,7 +167,7 @@ class _Kept(Observer):
     def __init__(self) -> None:
         self.error: BaseException | None = None
 
-    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_failure(self, endpoint: Endpoint, error: BaseException) -> None:
         self.error = error
 
     def write(self, record: Record) -> None:

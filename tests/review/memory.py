@@ -82,7 +82,7 @@ class KeptInMemory(Observer):
         valid(record)
         self.records.append(record)
 
-    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_failure(self, endpoint: Endpoint, error: BaseException) -> None:
         self.errors.append(error)
 
 

@@ -304,8 +304,8 @@ async def test_every_observer_gets_evaluations_and_errors() -> None:
     verdict = await reviewer.evaluate(endpoint, msgspec.json.encode(review(launcher_pod())), 1e9)
     for observer in observers:
         observer.on_evaluated.assert_called_once_with(endpoint, verdict, ANY)
-        observer.on_error.assert_called_once_with(endpoint, ANY)
-        assert isinstance(observer.on_error.call_args.args[1], ZeroDivisionError)
+        observer.on_failure.assert_called_once_with(endpoint, ANY)
+        assert isinstance(observer.on_failure.call_args.args[1], ZeroDivisionError)
 
 
 @pytest.mark.parametrize("policy", ["Ignore", "Fail"])
@@ -574,6 +574,18 @@ def scope(
     facts: dict[Any, object] | None = None,
     **more: Any,
 ) -> Scope:
+    found = found_scope(stage, where, cluster_wide, facts, **more)
+    assert isinstance(found, Scope)
+    return found
+
+
+def found_scope(
+    stage: Stage = "enforce",
+    where: str = "demo",
+    cluster_wide: bool = False,
+    facts: dict[Any, object] | None = None,
+    **more: Any,
+) -> Scope | Unavailable:
     there = facts if facts is not None else known(**more)
     return from_memory(of_namespace("scheduling", stage, where, Facts.of(there), cluster_wide, EXCLUDED))
 
@@ -624,9 +636,7 @@ def test_unreadable_namespace_is_asked_for_once(read: Any, said: str) -> None:
     """A watched copy never says so: the API server did."""
     facts = known() | {NamespaceKey("demo"): read}
     del facts[NamespaceKey("demo", uncached=True)]
-    found = scope(facts=facts)
-    assert found.reason
-    assert (found.mode, found.reason.code, said in found.reason.text) == ("off", common.NAMESPACE_UNREADABLE, True)
+    assert found_scope(facts=facts) == Unavailable(said)
 
 
 def test_where_kubevirt_runs_may_be_unknown() -> None:

@@ -351,7 +351,11 @@ def _seen(namespace: Namespace, endpoint: Endpoint, settings: Settings) -> objec
     """What a policy sees of a namespace: its mode, its settings there, and what others than we have annotated."""
     annotations = namespace.meta.annotations or {}
     others = {key: value for key, value in annotations.items() if not key.startswith(f"{names.DOMAIN}/")}
-    return _of_label(namespace, endpoint, settings), settings.policy(endpoint.policy).under(annotations), others
+    return (
+        _of_label(namespace, endpoint, settings),
+        settings.policy(endpoint.policy).with_annotations(annotations),
+        others,
+    )
 
 
 def _is_stored(key: Key[Any]) -> bool:
@@ -408,7 +412,7 @@ async def _decide(question: _Question, facts: Facts) -> Verdict | None:
         return Verdict(mode, "skipped", reason)
     view = received.request.object
     assert view is not None, received.malformed
-    section = settings.policy(endpoint.policy).under(parameters)
+    section = settings.policy(endpoint.policy).with_annotations(parameters)
     decision = await confirmed(lambda facts: endpoint.handler(view, received.request, facts, section), facts)
     outcome = decision.under(mode, endpoint.policy)  # type: ignore[arg-type]
     rendered = json.loads(patch.render(view, outcome.changes) or "null") if outcome.changes else None

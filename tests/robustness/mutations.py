@@ -171,13 +171,13 @@ def _limit_ignored() -> None:
 def _lists_allow_all() -> None:
     from webhook.policies.instancetypes.settings import InstancetypeSettings
 
-    under: Any = InstancetypeSettings.under
+    with_annotations: Any = InstancetypeSettings.with_annotations
 
     def mutated(self: InstancetypeSettings, parameters: Mapping[str, str]) -> Any:
         kept = {key: value for key, value in parameters.items() if not key.endswith("/allowed-instancetypes")}
-        return under(self, kept)
+        return with_annotations(self, kept)
 
-    _put(InstancetypeSettings, under=mutated)
+    _put(InstancetypeSettings, with_annotations=mutated)
 
 
 MUTATIONS: Mapping[str, Mutation] = {

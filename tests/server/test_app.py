@@ -329,18 +329,18 @@ async def test_large_dry_runs_let_no_forbidden_vm_pass(listed: ServedApp) -> Non
     assert await asyncio.gather(*dry_runs, *others) == [False] * 32
 
 
-def overloaded(endpoint: Endpoint, labels: dict[str, str], why: str, status: int) -> tuple[Any, list[Record]]:
+def overloaded(endpoint: Endpoint, labels: dict[str, str], why: str, denial_code: int) -> tuple[Any, list[Record]]:
     """The response to a review of a forbidden VM for which there is no memory or time, and what is recorded."""
     kept = KeptInMemory()
     reviewer = Reviewer(MemoryCluster(facts_of(labels)), lambda: LISTED, kept, kept)
-    answer = reviewer.overloaded(endpoint, forbidden(0)[:4096], why, status)
+    answer = reviewer.overloaded(endpoint, forbidden(0)[:4096], why, denial_code)
     return json.loads(answer or b"{}")["response"], kept.records
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 @pytest.mark.parametrize("overload", list(Overload), ids=lambda overload: overload.name)
 def test_each_endpoint_and_each_overload(endpoint: Endpoint, overload: Overload) -> None:
-    answer, (record,) = overloaded(endpoint, ENFORCED, overload.clause, overload.denial)
+    answer, (record,) = overloaded(endpoint, ENFORCED, overload.clause, overload.denial_code)
 
     denies = endpoint.stage == "enforce" and (
         endpoint.verb == "validate"

@@ -114,7 +114,7 @@ def test_explanations_are_counted_by_code(counted: Metrics) -> None:
 def test_bugs_are_counted_and_logged() -> None:
     logged: list[tuple[str, str, BaseException]] = []
     counted, error = Metrics(BY_PATH, lambda *line: logged.append(line)), ValueError("x")
-    counted.on_error(BY_PATH[PODS], error)
+    counted.on_failure(BY_PATH[PODS], error)
     counted.on_crash(PODS, error)
     assert counted.registry.get_sample_value("kubevirt_webhook_panics_total", {"webhook": PODS}) == 2
     assert [details[1:] for details in logged] == [(PODS, error)] * 2

@@ -471,9 +471,9 @@ def test_the_only_declared_scheduler_is_the_default(scheduling: dict[str, Any]) 
 
 def test_a_section_follows_the_namespaces_own_choices() -> None:
     section = snapshot({}).of(SchedulingSettings)
-    own = section.under({names.SCHEDULER_NAME_ANNOTATION: "batch", names.SPREAD_ANNOTATION: " zone "})
+    own = section.with_annotations({names.SCHEDULER_NAME_ANNOTATION: "batch", names.SPREAD_ANNOTATION: " zone "})
     assert (own.scheduler_name, own.spread) == ("batch", "zone")
-    assert section.under({"other": "x"}) is section
+    assert section.with_annotations({"other": "x"}) is section
 
 
 HOUR, DAY = 60, 24 * 60

@@ -52,7 +52,9 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
                 findings.append(warning("prefix-wrong", subject, what, f"use {meant}"))
         own = {names.DEFAULT_INSTANCETYPE_ANNOTATION, names.ALLOWED_INSTANCETYPES_ANNOTATION}
         if own & set(namespace.meta.annotations or {}):
-            effective = installation.settings.of(InstancetypeSettings).under(namespace.meta.annotations or {})
+            effective = installation.settings.of(InstancetypeSettings).with_annotations(
+                namespace.meta.annotations or {}
+            )
             findings += _check_allowed(subject, effective)
         for key, value in (namespace.meta.labels or {}).items():
             if key.startswith(_PREFIX) and (problem := _label_problem(installation, name, key, value)):

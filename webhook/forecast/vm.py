@@ -18,6 +18,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from webhook import names
+from webhook.admission.reasons import common
 from webhook.admission.redaction import redact
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.reader import RESOURCES, read_once
@@ -290,6 +291,8 @@ async def explain_spread(namespace: str, name: str, settings: Settings, facts: F
     scheduling = settings.of(SchedulingSettings)
     excluded, is_everywhere = settings.every_excluded_namespace, scheduling.cluster_wide
     where = await scope.of_namespace(names.SCHEDULING, "enforce", namespace, facts, is_everywhere, excluded)
+    if isinstance(where, Unavailable):
+        where = scope.Scope(names.OFF, reason=common.namespace_unreadable(namespace, where.why))
     if where.reason is None:
         # What the next launcher pods require of nodes, as far as KubeVirt's configuration, and the VMI or VM say.
         required: Requirements = spread.EVERY_VM
@@ -302,7 +305,9 @@ async def explain_spread(namespace: str, name: str, settings: Settings, facts: F
         if isinstance(vmi, Vmi):
             required = target_pod_requirements(vmi, configuration=configuration)
         zoned = partial(spread.has_zones, facts, tuple(each for each in required if not isinstance(each, Elsewhere)))
-        decision = await spread.launchers_of(vm_or_vmi, scheduling.under(where.annotations), zoned, annotation=own)
+        decision = await spread.launchers_of(
+            vm_or_vmi, scheduling.with_annotations(where.annotations), zoned, annotation=own
+        )
         code, reason = decision.code, decision.reasons[0].text
     else:
         decision, code, reason = None, where.reason.code, where.reason.text

@@ -29,11 +29,12 @@ from webhook.admission.reasons.catalog import is_failure
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
+from webhook.errors import Unavailable
 from webhook.facts import Facts, NotInMemory, Unreadable, from_memory
 from webhook.names import Mode
 from webhook.policy import Endpoint
 from webhook.review.driver import confirmed, drive
-from webhook.review.scope import Scopes
+from webhook.review.scope import Scope, Scopes
 from webhook.settings.model import Settings
 
 
@@ -78,7 +79,7 @@ class Observer:
     def on_evaluated(self, endpoint: Endpoint, evaluation: Evaluation, seconds: float) -> None:
         """A request was evaluated within ``seconds``."""
 
-    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_failure(self, endpoint: Endpoint, error: BaseException) -> None:
         """A bug or a fault of the server kept the request from being evaluated."""
 
 
@@ -135,7 +136,7 @@ class Reviewer:
         """The answer to an AdmissionReview, with arguments and errors of `evaluate`."""
         return encode(await self.evaluate(endpoint, body, deadline, verified=verified))
 
-    def overloaded(self, endpoint: Endpoint, prefix: bytes, why: str, status: int) -> bytes | None:
+    def overloaded(self, endpoint: Endpoint, prefix: bytes, why: str, denial_code: int) -> bytes | None:
         """The answer to a review that is not evaluated, since there is no memory or time for it.
 
         Where the endpoint's policy denies, the request is denied whatever its failurePolicy says: overload can be made
@@ -145,7 +146,7 @@ class Reviewer:
             endpoint: the endpoint that received the review.
             prefix: the first bytes of the body, or all.
             why: what there was not, as a clause.
-            status: the HTTP status of a denial.
+            denial_code: HTTP's, of a denial.
 
         Returns:
             The answer; None: the review's uid is not in the prefix, and there is no answer without it.
@@ -162,17 +163,17 @@ class Reviewer:
                 where, _ = from_memory(
                     self._scopes.resolve(endpoint.policy, endpoint.stage, request, facts, review.settings)
                 )
-                unknown = where.reason and where.reason.code == common.NAMESPACE_UNREADABLE
-                mode = mode if unknown else where.mode
-        status = status if endpoint.denies else 0
-        return encode(self._report(review, _undecided(review, mode, common.overloaded(why), status)))
+                if isinstance(where, Scope):
+                    mode = where.mode
+        code = denial_code if endpoint.denies else None
+        return encode(self._report(review, _undecided(review, mode, common.overloaded(why), code)))
 
     def _evaluate_failure(self, review: _Review, error: BaseException) -> Evaluation:
         """The answer where the policy came to no decision: a fact could not be read, or there is a bug."""
         if isinstance(error, Unreadable):
             return _unknown(review, common.lookup_failed("the request was not evaluated", error.why))
         for observer in self._observers:
-            observer.on_error(review.endpoint, error)
+            observer.on_failure(review.endpoint, error)
         return _unknown(review, common.internal_error(review.received.request.uid))
 
     def _report(self, review: _Review, evaluation: Evaluation) -> Evaluation:
@@ -232,12 +233,11 @@ async def _decide(review: _Review, scopes: Scopes) -> Evaluation:
     endpoint, received, facts = review.endpoint, review.received, review.facts
     request = received.request
     where, section = await scopes.resolve(endpoint.policy, endpoint.stage, request, facts, review.settings)
+    if isinstance(where, Unavailable):
+        return _unknown(review, common.namespace_unreadable(request.namespace or "", where.why))
     mode = where.mode
     if mode == names.OFF:
-        reason = where.reason or common.out_of_scope
-        if reason.code == common.NAMESPACE_UNREADABLE:
-            return _unknown(review, reason)
-        return _evaluation(review, mode, Decision((reason,)), "skipped")
+        return _evaluation(review, mode, Decision((where.reason or common.out_of_scope,)), "skipped")
     if received.malformed:
         return _not_evaluable(review, mode, received.malformed)
     view = request.object
@@ -285,15 +285,16 @@ def _evaluation(review: _Review, mode: Mode, decision: Decision, label: Label) -
 
 def _unknown(review: _Review, reason: Reason) -> Evaluation:
     """The answer where kubevirt-webhook fails, as the endpoint's ``on_error`` and its policy's failurePolicy say."""
-    status = 503 if review.endpoint.fails_closed(review.settings) else 0
-    return _undecided(review, _assumed_mode(review.endpoint), reason, status)
+    denial_code = 503 if review.endpoint.fails_closed(review.settings) else None
+    return _undecided(review, _assumed_mode(review.endpoint), reason, denial_code)
 
 
-def _undecided(review: _Review, mode: Mode, reason: Reason, status: int) -> Evaluation:
-    """The answer to a request that is not evaluated now: in mode ``enforce`` a denial, unless its status is 0."""
-    deny = status and mode == names.ENFORCE
-    denial = Denial(status, common.not_evaluated_now(reason)) if deny else None
-    warnings = () if deny else (common.allowed_unchanged(review.endpoint.kind, reason),)
+def _undecided(review: _Review, mode: Mode, reason: Reason, denial_code: int | None) -> Evaluation:
+    """The answer to a request that is not evaluated now: in mode ``enforce`` a denial of this code; None: none."""
+    denial = None
+    if denial_code is not None and mode == names.ENFORCE:
+        denial = Denial(denial_code, common.not_evaluated_now(reason))
+    warnings = () if denial else (common.allowed_unchanged(review.endpoint.kind, reason),)
     decision = Decision((reason,), denial=denial, warnings=warnings)
     return _evaluation(review, mode, decision, _label(decision, mode))
 

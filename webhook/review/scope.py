@@ -34,7 +34,7 @@ class Scope(msgspec.Struct, frozen=True):
 
     Attributes:
         mode: the mode; for ``off`` the policy does not run.
-        annotations: the namespace's, of which a policy reads its own (`PolicySettings.under`).
+        annotations: the namespace's, of which a policy reads its own (`PolicySettings.with_annotations`).
         reason: why the mode is ``off``; else None.
     """
 
@@ -65,8 +65,11 @@ class Scopes:
 
     async def resolve(
         self, policy: PolicyName, stage: Stage, request: Request[Any], facts: Facts, settings: Settings
-    ) -> tuple[Scope, Any]:
-        """The scope of a request that arrived at a policy's endpoint of a stage, and the policy's section for it."""
+    ) -> tuple[Scope | Unavailable, Any]:
+        """The scope of a request that arrived at a policy's endpoint of a stage, and the policy's section for it.
+
+        The scope is `Unavailable` where its namespace is.
+        """
         name = request.namespace or ""
         cached = self._cache.get((policy, stage, name))
         if (
@@ -78,9 +81,9 @@ class Scopes:
             return cached.scope, cached.section
         section = settings.policy(policy)
         scope = await of_namespace(policy, stage, name, facts, section.cluster_wide, settings.every_excluded_namespace)
-        if scope.mode == names.OFF:
+        if isinstance(scope, Unavailable) or scope.mode == names.OFF:
             return scope, section
-        section = section.under(scope.annotations)
+        section = section.with_annotations(scope.annotations)
         install = await facts.get(KubeVirtKey())
         namespace = await facts.get(NamespaceKey(name))
         if isinstance(namespace, Namespace) and (install is None or isinstance(install, KubeVirtInstall)):
@@ -92,8 +95,8 @@ class Scopes:
 
 async def of_namespace(
     policy: PolicyName, stage: Stage, namespace: str, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
-) -> Scope:
-    """The scope of a policy's endpoint of a stage in a namespace.
+) -> Scope | Unavailable:
+    """The scope of a policy's endpoint of a stage in a namespace, or why the namespace cannot be read.
 
     An ``observe`` endpoint can never patch or deny, an ``enforce`` endpoint only where the namespace says so.
 
@@ -114,22 +117,21 @@ async def of_namespace(
         return _off(common.excluded_namespace(namespace))
     answer = await facts.get(NamespaceKey(namespace))
     scope = _scope_of(answer, policy, stage, cluster_wide)
-    if scope is not None and scope.mode == names.OFF:
+    if isinstance(scope, Scope) and scope.mode == names.OFF:
         # One store is old: the API server's had the namespace opted in. Read it from the API server itself. What
         # no store has, was read from the API server already: a name that is made up costs one GET.
         answer = await facts.get(NamespaceKey(namespace, uncached=True))
         scope = _scope_of(answer, policy, stage, cluster_wide)
-    if scope is not None:
-        return scope
-    why = answer.why if isinstance(answer, Unavailable) else "it does not exist"
-    return _off(common.namespace_unreadable(namespace, why))
+    return scope
 
 
 def _scope_of(
     answer: Namespace | Unavailable | None, policy: PolicyName, stage: Stage, cluster_wide: bool
-) -> Scope | None:
-    if answer is None or isinstance(answer, Unavailable):
-        return None
+) -> Scope | Unavailable:
+    if answer is None:
+        return Unavailable("it does not exist")
+    if isinstance(answer, Unavailable):
+        return answer
     label = answer.meta.label(names.policy_label(policy))
     if label is None:
         if not cluster_wide:

@@ -46,7 +46,7 @@ class Overload(Enum):
 
     Args:
         status: of an answer as an HTTP error.
-        denial: the code of a denial.
+        denial_code: HTTP's, of a denial.
         clause: why.
         remedy: what the client can do.
 
@@ -59,9 +59,9 @@ class Overload(Enum):
     LATE = 408, 429, "the request's body did not arrive in time", "send it whole"
     TOO_LARGE = 413, 413, "the request's body is too large", "send one review at a time"
 
-    def __init__(self, status: int, denial: int, clause: str, remedy: str) -> None:
+    def __init__(self, status: int, denial_code: int, clause: str, remedy: str) -> None:
         self.status: Final = status
-        self.denial: Final = denial
+        self.denial_code: Final = denial_code
         self.clause: Final = clause
         self.sentence: Final = f"{clause}; {remedy}"
 

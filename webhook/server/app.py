@@ -177,7 +177,7 @@ class ReviewApp:
         It is an AdmissionReview, or the API server would do as the entry's failurePolicy says, and any client could
         switch a policy off. Only where the body's beginning has no uid it is an HTTP error.
         """
-        review = self._reviewer.overloaded(endpoint, prefix, overload.clause, overload.denial)
+        review = self._reviewer.overloaded(endpoint, prefix, overload.clause, overload.denial_code)
         if review:
             return response(200, review)
         return text(overload.status, overload.sentence, overload.headers)

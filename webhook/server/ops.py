@@ -237,7 +237,7 @@ class Metrics(Observer, TrafficObserver):
         )
         self._decisions[key] = self._decisions.get(key, 0) + 1
 
-    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_failure(self, endpoint: Endpoint, error: BaseException) -> None:
         """Count and log a bug in a policy or beneath it."""
         self.on_crash(endpoint.path, error)
 

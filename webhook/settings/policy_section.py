@@ -30,7 +30,7 @@ class PolicySettings(Section):
         """The schedulers, by name, whose health the policy asks for; most policies ask for none."""
         return {}
 
-    def under(self, annotations: Mapping[str, str]) -> Self:
+    def with_annotations(self, annotations: Mapping[str, str]) -> Self:
         """The section as a namespace's annotations change it; most policies read none."""
         return self
 

@@ -111,7 +111,7 @@ class InstancetypeSettings(PolicySettings):
         """Whether ``failurePolicy`` is Fail."""
         return self.failure_policy == "Fail"
 
-    def under(self, annotations: Mapping[str, str]) -> Self:
+    def with_annotations(self, annotations: Mapping[str, str]) -> Self:
         """The section with the namespace's own defaults, allow-list and expansion; each replaces the section's."""
         changed: dict[str, Any] = {}
         for name, annotation in _INSTANCETYPE_PARAMETERS.items():

@@ -55,7 +55,7 @@ class SchedulingSettings(PolicySettings):
         """All that it may name."""
         return self.schedulers
 
-    def under(self, annotations: Mapping[str, str]) -> Self:
+    def with_annotations(self, annotations: Mapping[str, str]) -> Self:
         """The section with the namespace's own choices, whether or not they can be followed."""
         scheduler_name = annotations.get(names.SCHEDULER_NAME_ANNOTATION) or self.scheduler_name
         spread = (annotations.get(names.SPREAD_ANNOTATION) or self.spread).strip()

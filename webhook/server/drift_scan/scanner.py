@@ -59,7 +59,7 @@ class _ScanGivenUp(Exception):  # noqa: N818 - ends a round
 class _Bugs(Observer):
     """An observer that logs bugs; the reviews of a scan are not requests, so they are not counted."""
 
-    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_failure(self, endpoint: Endpoint, error: BaseException) -> None:
         logger.error("background scan: internal error in %s", endpoint.path, exc_info=error)
 
 

@@ -17,7 +17,7 @@ from webhook.admission.audit import Label
 from webhook.admission.decision import MAX_MESSAGE, compose
 from webhook.admission.reasons import common
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError, quote
+from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotInMemory, from_memory
 from webhook.names import PolicyName
 from webhook.policies.meanings import MEANINGS
@@ -169,6 +169,8 @@ def _mode(namespace: str, policy: PolicyName, cluster: Cluster, settings: Settin
     try:
         scope = from_memory(of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, excluded))
     except NotInMemory:
+        return UNKNOWN
+    if isinstance(scope, Unavailable):
         return UNKNOWN
     return INVALID if scope.reason and scope.reason.code == common.UNKNOWN_MODE else scope.mode
 
