@@ -24,7 +24,7 @@ SIZING = Decision(BECAUSE, (Change(("spec", "cpu"), None, {"cores": 2}, "r"),))
 SET = "set spec.schedulerName to kubevirt"
 ROOM = module.MAX_WARNING - len("kubevirt-webhook (scheduling):  [c]")
 LONG = Decision(BECAUSE, warnings=(Reason("c", "x" * 300), Reason("c", "y" * ROOM)))
-CONTROLLED = module.skip(Reason("c", 'no "u1\r\nsmall\x1b[31m\x85" là'), warn=True)
+CONTROLLED = module.allow(Reason("c", 'no "u1\r\nsmall\x1b[31m\x85" là'), warn=True)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,19 @@ def test_what_is_said_of_a_decision_neither_hides_nor_tells_anything() -> None:
 
 
 def test_code_is_that_of_the_first_reason() -> None:
-    decision = module.skip(Reason("c", "text"))
+    decision = module.allow(Reason("c", "text"))
     assert (decision.code, decision.warnings) == ("c", ())
-    assert module.skip(Reason("c", "text"), warn=True).warnings == (Reason("c", "text"),)
+    assert module.allow(Reason("c", "text"), warn=True).warnings == (Reason("c", "text"),)
+
+
+def test_a_denial_blames_the_field_that_it_names() -> None:
+    reason = Reason("c", "text")
+    assert module.deny(reason, 429) == Decision((reason,), denial=Denial(429, "text"))
+    decision = module.deny(reason, 422, "metadata.name")
+    assert decision.denial == Denial(422, "text", (FieldCause("FieldValueInvalid", "text", "metadata.name"),))
+    denial = module.deny(reason, 422, "spec", ["one", "two"]).denial
+    assert denial
+    assert [(cause.message, cause.field) for cause in denial.causes] == [("one", "spec"), ("two", "spec")]
 
 
 def test_a_refusal_ends_whatever_it_quotes() -> None:

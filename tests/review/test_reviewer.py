@@ -38,7 +38,7 @@ from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCl
 from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import NoAudit
-from webhook.admission.decision import Change, Decision, Denial, Reason, skip
+from webhook.admission.decision import Change, Decision, Denial, Reason, allow
 from webhook.admission.reasons import common
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
@@ -256,7 +256,7 @@ FAILURES = sorted(code for code, meaning in MEANINGS.items() if meaning.kind == 
 def test_what_a_policy_says_it_could_not_evaluate_is_an_error(code: str) -> None:
     """docs/messages.md promises it of each such code; metrics, alerts and Events look for the word."""
     reason = Reason(code, "it was not evaluated")
-    verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(always(skip(reason, warn=True))))
+    verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(always(allow(reason, warn=True))))
     assert (verdict.label, response["auditAnnotations"]["decision"], response["allowed"]) == ("error", "error", True)
     # What has been changed all the same is no error, and neither is a doubt beside a decision.
     change = Change(("metadata", "labels"), None, {"a": "b"}, code)
@@ -339,7 +339,7 @@ async def _endless(*_: object) -> Decision:
     try:
         spend(MAX_STEPS + 1, "terms")
     except Exception:
-        return skip(Reason(common.ELIGIBLE, "a policy forgives what it does not know"))
+        return allow(Reason(common.ELIGIBLE, "a policy forgives what it does not know"))
     raise AssertionError
 
 

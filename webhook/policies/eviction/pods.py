@@ -17,7 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from webhook import names
-from webhook.admission.decision import Decision, Denial, Reason, skip
+from webhook.admission.decision import Decision, Reason, allow, deny
 from webhook.admission.reasons import common
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
@@ -77,25 +77,25 @@ async def evaluate_eviction(
     of a denial but the answer, so dry runs need no care.
     """
     if request.operation != "CREATE":
-        return skip(common.other_operation(request.operation))
+        return allow(common.other_operation(request.operation))
     requester = eviction.meta.annotation(REQUESTED_BY)
     if requester not in settings.requesters:
-        return skip(reasons.other_requester(settings.requesters))
+        return allow(reasons.other_requester(settings.requesters))
     name, namespace = request.name or "", request.namespace or ""
     vmi_name = ""
     try:
         if await is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
-            return skip(reasons.by_kubevirt)
+            return allow(reasons.by_kubevirt)
         pod = await read(facts, ObjectKey(LAUNCHER_PODS, namespace, name), f"the pod {name}")
         if pod is None:
-            decision = skip(reasons.pod_not_found(name))
+            decision = allow(reasons.pod_not_found(name))
         elif isinstance(owner := _owner(pod, facts.now, settings), Decision):
             decision = owner
         else:
             vmi_name = owner.name or ""
             decision = await _evaluate_owner(owner, pod, namespace, facts, settings)
     except Unreadable as error:
-        decision = skip(common.lookup_failed("the eviction was not evaluated", error.why), warn=True)
+        decision = allow(common.lookup_failed("the eviction was not evaluated", error.why), warn=True)
     about = {"vmi": vmi_name, "requester": requester, "why": eviction.meta.annotation(_WHY) or ""}
     return replace(decision, details={**about, **decision.details})
 
@@ -103,11 +103,11 @@ async def evaluate_eviction(
 def _owner(pod: LauncherPod, now: float, settings: EvictionSettings) -> OwnerReference | Decision:
     """The VMI whose pod it is, or what becomes of the eviction of a pod that has none."""
     if pod.phase in ("Succeeded", "Failed"):
-        return skip(reasons.pod_completed(pod.phase))
+        return allow(reasons.pod_completed(pod.phase))
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
         busy = _transfer(pod, now, settings)
-        return _deny(busy) if busy else skip(owner)
+        return _deny(busy) if busy else allow(owner)
     return owner
 
 
@@ -128,13 +128,13 @@ async def _present_vm(owner: OwnerReference, pod: LauncherPod, namespace: str, f
         facts, ObjectKey(PLACED_VMIS, namespace, vmi_name), f"VirtualMachineInstance {namespace}/{vmi_name}"
     )
     if vmi is None:
-        return skip(common.vmi_not_found(namespace, vmi_name))
+        return allow(common.vmi_not_found(namespace, vmi_name))
     if vmi.meta.uid != owner.uid:
-        return skip(common.vmi_replaced(namespace, vmi_name))
+        return allow(common.vmi_replaced(namespace, vmi_name))
     if pod.meta.deletion_timestamp or vmi.meta.deletion_timestamp:
-        return skip(reasons.being_deleted)
+        return allow(reasons.being_deleted)
     node = vmi.status.node_name if vmi.status else None
-    return vmi if node and node == pod.node_name else skip(reasons.not_the_current_pod)
+    return vmi if node and node == pod.node_name else allow(reasons.not_the_current_pod)
 
 
 def _transfer(pod: LauncherPod, now: float, settings: EvictionSettings) -> Reason | None:
@@ -155,24 +155,24 @@ async def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | Non
     if not strategy:
         configuration = await read_configuration(facts)
         if configuration is None:
-            return skip(reasons.no_configuration)
+            return allow(reasons.no_configuration)
         strategy = configuration.eviction_strategy
     place = f"{namespace}/{vmi.meta.name}"
     match eviction_effect(vmi, strategy):
         case EvictionEffect.HANDED_OVER:
-            return skip(reasons.external_strategy(place))
+            return allow(reasons.external_strategy(place))
         case EvictionEffect.STOPS:
-            return skip(reasons.will_stop(place, reasons.strategy_none), warn=True)
+            return allow(reasons.will_stop(place, reasons.strategy_none), warn=True)
         case EvictionEffect.STOPS_UNMIGRATABLE:
-            return skip(reasons.will_stop(place, reasons.strategy_if_possible), warn=True)
+            return allow(reasons.will_stop(place, reasons.strategy_if_possible), warn=True)
         case EvictionEffect.NOT_MIGRATABLE:
-            return skip(reasons.not_migratable(place))
+            return allow(reasons.not_migratable(place))
         case EvictionEffect.UNKNOWN:
-            return skip(reasons.unknown_strategy(place, strategy))
+            return allow(reasons.unknown_strategy(place, strategy))
     if stale := stale_evacuation(vmi):
-        return skip(reasons.stale_evacuation(place, stale))
+        return allow(reasons.stale_evacuation(place, stale))
     if marked := evacuated_node(vmi):
-        return skip(reasons.already_marked(place, marked))
+        return allow(reasons.already_marked(place, marked))
     return None
 
 
@@ -186,7 +186,7 @@ async def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSe
     migrations = await read(facts, key, "the VM's migrations") or ()
     own = [each for each in migrations if each.meta.namespace == namespace and each.vmi_name == name]
     if any(migration.is_unfinished for migration in own):
-        return skip(reasons.already_evacuating(f"{namespace}/{name}"))
+        return allow(reasons.already_evacuating(f"{namespace}/{name}"))
     if forbidden := blackout(settings.blackouts, facts.now):
         return _deny(forbidden)
     # What a drain or a shutdown moves in a moment is not paced; drains are not, either. The nodes are looked at again
@@ -286,7 +286,7 @@ def _add_doubt(decision: Decision, doubt: Reason | None) -> Decision:
 
 def _deny(reason: Reason) -> Decision:
     """A denial after which clients may retry. KubeVirt's own texts, for which the descheduler looks, are not used."""
-    return Decision((reason,), denial=Denial(429, reason.text))
+    return deny(reason, 429)
 
 
 def blackout(blackouts: Iterable[Blackout], now: float) -> Reason | None:

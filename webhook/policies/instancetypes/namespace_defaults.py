@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, skip
+from webhook.admission.decision import Change, Decision, Reason, allow, deny
 from webhook.admission.reasons import common
 from webhook.facts import Unreadable
 from webhook.k8s.types.meta import Unstructured
@@ -106,16 +106,16 @@ def template_metadata(vm: Unstructured) -> Any:
     return template.get("metadata") if isinstance(template, dict) else None
 
 
-def skip_unevaluated(error: Exception, consequence: str) -> Decision:
+def allow_unevaluated(error: Exception, consequence: str) -> Decision:
     """The decision on an object that cannot be evaluated, with a warning of what was therefore not done, a clause.
 
     The error is an `UnsupportedReleaseError`, an `Unreadable` or an `InputError`.
     """
     if isinstance(error, UnsupportedReleaseError):
-        return skip(reasons.kubevirt_too_old(consequence, str(error)), warn=True)
+        return allow(reasons.kubevirt_too_old(consequence, str(error)), warn=True)
     if isinstance(error, Unreadable):
-        return skip(common.lookup_failed(consequence, error.why), warn=True)
-    return skip(reasons.not_evaluated(str(error)), warn=True)
+        return allow(common.lookup_failed(consequence, error.why), warn=True)
+    return allow(reasons.not_evaluated(str(error)), warn=True)
 
 
 def is_allowed(matcher: Matcher, reference: find.SpecReference, settings: InstancetypeSettings) -> bool:
@@ -342,5 +342,4 @@ def _is_demanding(vm: Json, lookups: Lookups, rules: Rules) -> bool:
 
 def deny_crash(crash: Crash) -> Decision:
     """The denial of a VM on which KubeVirt's webhook would crash: the user would read "EOF"."""
-    denial = Denial(422, crash.what, (FieldCause("FieldValueInvalid", crash.what, "spec.preference"),))
-    return Decision((Reason(reasons.DENIED, crash.what),), denial=denial)
+    return deny(Reason(reasons.DENIED, crash.what), 422, "spec.preference")

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, skip
+from webhook.admission.decision import Change, Decision, allow
 from webhook.admission.reasons import common
 from webhook.errors import InputError
 from webhook.facts import Unreadable
@@ -94,7 +94,7 @@ async def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: 
         Unreadable, InputError: the VM cannot be evaluated.
     """
     if old is None or old.spec == vm.spec:
-        return skip(reasons.spec_unchanged)
+        return allow(reasons.spec_unchanged)
     lookups, stored_manifests = findings.lookups, Manifests(old)
     # Without KubeVirt's configuration nothing of an update is decided.
     update = _Update(vm, old, Manifests(vm), (await lookups.configuration()).rules, findings, [])

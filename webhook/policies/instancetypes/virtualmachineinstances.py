@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, skip
+from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, allow, deny
 from webhook.admission.patch import changes
 from webhook.admission.reasons import common
 from webhook.admission.wire import Request
@@ -62,14 +62,14 @@ async def fill_vmi(
 ) -> Decision:
     """Fill a new VMI with the instancetype and preference that its annotations name, or with the namespace's."""
     if not settings.virtual_machine_instances:
-        return skip(common.disabled("instancetypes.virtualMachineInstances"))
+        return allow(common.disabled("instancetypes.virtualMachineInstances"))
     if request.operation != "CREATE":
-        return skip(common.other_operation(request.operation))
+        return allow(common.other_operation(request.operation))
     controller = vmi.meta.controller_owner()
     if controller and (controller.kind, controller.group) == ("VirtualMachine", names.KUBEVIRT_GROUP):
-        return skip(reasons.owned_by_a_vm)
+        return allow(reasons.owned_by_a_vm)
     if namespace_defaults.has_opted_out(vmi):
-        return skip(common.opted_out(names.INSTANCETYPES))
+        return allow(common.opted_out(names.INSTANCETYPES))
     wishes, why_not = _wishes(vmi, settings)
     if not wishes:
         return Decision(tuple(why_not) or (reasons.nothing_requested,))
@@ -80,12 +80,12 @@ async def fill_vmi(
     except _Denied as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
     except (UnsupportedReleaseError, Unreadable) as error:
-        return namespace_defaults.skip_unevaluated(error, "no default was applied to the VMI")
+        return namespace_defaults.allow_unevaluated(error, "no default was applied to the VMI")
     except InputError as error:
         reason = reasons.vmi_not_filled(str(error))
         if any(wish.is_explicit for wish in wishes):
-            return Decision((reason,), denial=Denial(422, reason.text))
-        return skip(reason, warn=True)
+            return deny(reason, 422)
+        return allow(reason, warn=True)
 
 
 def _wishes(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wish], list[Reason]]:

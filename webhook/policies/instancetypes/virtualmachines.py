@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from webhook import names
-from webhook.admission.decision import Decision, Denial, FieldCause, Reason, RepeatedChanges, skip
+from webhook.admission.decision import Decision, Denial, FieldCause, Reason, RepeatedChanges, allow, deny
 from webhook.admission.patch import changes
 from webhook.admission.reasons import common
 from webhook.admission.wire import Request
@@ -51,17 +51,17 @@ async def apply_defaults(
             return await evaluate_update(vm, request.old_object, findings)
         return await _evaluate_create(vm, findings)
     except (UnsupportedReleaseError, Unreadable, InputError) as error:
-        return namespace_defaults.skip_unevaluated(error, "no default instancetype or preference was applied")
+        return namespace_defaults.allow_unevaluated(error, "no default instancetype or preference was applied")
 
 
 def _pass_over(vm: UnstructuredVm, request: Request[UnstructuredVm], settings: InstancetypeSettings) -> Decision | None:
     """Why neither defaults nor validation apply to a request; None where they do."""
     if not settings.virtual_machines:
-        return skip(common.disabled("instancetypes.virtualMachines"))
+        return allow(common.disabled("instancetypes.virtualMachines"))
     if request.operation not in ("CREATE", "UPDATE"):
-        return skip(common.other_operation(request.operation))
+        return allow(common.other_operation(request.operation))
     if vm.meta.deletion_timestamp:
-        return skip(common.being_deleted("the VM"))
+        return allow(common.being_deleted("the VM"))
     return None
 
 
@@ -233,21 +233,20 @@ async def validate_vm(
         return passed_over
     spec = vm.spec or {}
     if all(spec.get(matcher.field) is None for matcher in MATCHERS):
-        return skip(reasons.no_matcher)
+        return allow(reasons.no_matcher)
     old = (request.old_object.spec if request.old_object else None) or {}
     changed = [matcher for matcher in MATCHERS if spec.get(matcher.field) != old.get(matcher.field)]
     if request.operation == "UPDATE" and not changed and spec.get("template") == old.get("template"):
-        return skip(reasons.unchanged)
+        return allow(reasons.unchanged)
     lookups = Lookups(facts, request.namespace or "")
     try:
         return await _evaluate(vm, request.operation, changed, lookups, settings)
     except Crash as crash:
-        return _deny(reasons.DENIED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
+        return namespace_defaults.deny_crash(crash)
     except (UnsupportedReleaseError, Unreadable, InputError) as error:
         if isinstance(error, Unreadable) and settings.failure_policy == "Fail":
-            reason = reasons.lookup_failed(error.why)
-            return Decision((reason,), denial=Denial(503, reason.text))
-        return namespace_defaults.skip_unevaluated(error, "the VM's instancetype was not validated")
+            return deny(reasons.lookup_failed(error.why), 503)
+        return namespace_defaults.allow_unevaluated(error, "the VM's instancetype was not validated")
 
 
 async def _evaluate(
@@ -264,23 +263,23 @@ async def _evaluate(
             decoded_matcher = decode(MATCHER, vm_matcher, "spec.instancetype")
         except InputError as error:
             # Nor does one that can't be read.
-            return _deny(common.INVALID_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
+            return deny(Reason(common.INVALID_OBJECT, str(error)), 422, "spec.instancetype")
         text = await namespace_defaults.reason_forbidden(
             {"spec": {INSTANCETYPE_MATCHER.field: decoded_matcher}}, lookups, settings
         )
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
-            return _deny(reasons.NOT_ALLOWED, 403, [cause])
+            return _deny_by_causes(reasons.NOT_ALLOWED, 403, [cause])
     configuration = await lookups.configuration()
     decoded = read_vm(candidate, configuration.rules)
     await lookups.prefetch_named(decoded)
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups, configuration.rules)]
     if missing and settings.missing == "deny":
-        return _deny(reasons.MISSING, 422, missing)
+        return _deny_by_causes(reasons.MISSING, 422, missing)
     answer = webhooks.evaluate_vm(decoded, lookups.get, configuration)
     if not answer.is_allowed:
         ways_out = _ways_out(vm, operation, candidate, lookups, configuration)
-        return _deny(reasons.DENIED, answer.code, answer.causes, answer.message, ways_out)
+        return _deny_by_causes(reasons.DENIED, answer.code, answer.causes, answer.message, ways_out)
     if missing:
         doubts = tuple(reasons.missing(each.what, each.reason == "FieldValueNotFound") for each in missing)
         return Decision(doubts, warnings=doubts)
@@ -339,9 +338,10 @@ def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups, configu
         return False
 
 
-def _deny(
+def _deny_by_causes(
     code: str, status: int, causes: Sequence[Cause], message: str = "", warnings: tuple[Reason, ...] = ()
 ) -> Decision:
+    """The denial of a VM for what is wrong with its fields, in the words of the message, else of the causes."""
     text = message or ", ".join(cause.what for cause in causes)
     denial = Denial(status, text, tuple(FieldCause(cause.reason, cause.what, cause.field) for cause in causes))
     return Decision((Reason(code, text),), denial=denial, warnings=warnings)

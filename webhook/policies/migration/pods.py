@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.decision import Change, Decision, Reason, allow
 from webhook.admission.reasons import common
 from webhook.admission.step_budget import spend
 from webhook.admission.wire import Request
@@ -46,24 +46,24 @@ async def constrain_pod(
 ) -> Decision:
     """Constrain a migration's target pod to what the migration adds."""
     if request.operation != "CREATE":
-        return skip(common.other_operation(request.operation))
+        return allow(common.other_operation(request.operation))
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
-        return skip(owner)
+        return allow(owner)
     uid, name = pod.meta.label(JOB_UID), pod.meta.annotation(JOB_NAME)
     if not uid or not name:
-        return skip(reasons.not_a_target)
+        return allow(reasons.not_a_target)
     namespace = request.namespace or ""
     try:
         if not await is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
-            return skip(common.not_created_by_kubevirt(request.user_info.username))
+            return allow(common.not_created_by_kubevirt(request.user_info.username))
         migration = await read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
         if migration is None or migration.meta.uid != uid:
-            return skip(reasons.migration_not_found(name))
+            return allow(reasons.migration_not_found(name))
         if not migration.added_selector:
-            return skip(reasons.nothing_to_constrain(name))
+            return allow(reasons.nothing_to_constrain(name))
     except Unreadable as error:
-        return skip(common.lookup_failed("the target pod was not constrained", error.why), warn=True)
+        return allow(common.lookup_failed("the target pod was not constrained", error.why), warn=True)
     requirements: Requirements = ()
     unsure: tuple[Reason, ...] = ()
     if reserved_keys(migration.added_selector):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from webhook import names
-from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
+from webhook.admission.decision import Decision, Denial, FieldCause, Reason, allow, deny
 from webhook.admission.reasons import common
 from webhook.admission.wire import Request, UserInfo
 from webhook.facts import AccessKey, Facts, Key, ListKey, Unreadable
@@ -42,10 +41,10 @@ async def validate_migration(
 ) -> Decision:
     """Deny a migration whose added selector is malformed, not allowed, or leaves no node."""
     if request.operation != "CREATE":
-        return skip(common.immutable_after_create("a migration's spec", request.operation))
+        return allow(common.immutable_after_create("a migration's spec", request.operation))
     added = migration.added_selector
     if not added:
-        return skip(reasons.no_added_selector)
+        return allow(reasons.no_added_selector)
     rejection = _selector(migration, added, settings)
     if rejection:
         return rejection
@@ -60,8 +59,8 @@ async def validate_migration(
     except Unreadable as error:
         reason = reasons.lookup_failed(error.why)
         if settings.failure_policy == "Ignore":
-            return skip(reason, warn=True)
-        return Decision((reason,), denial=Denial(503, reason.text))
+            return allow(reason, warn=True)
+        return deny(reason, 503)
 
 
 async def warn_of_migration(
@@ -73,28 +72,28 @@ async def warn_of_migration(
     of it fails after minutes.
     """
     if request.operation != "CREATE":
-        return skip(common.other_operation(request.operation))
+        return allow(common.other_operation(request.operation))
     if migration.added_selector:
-        return skip(reasons.validated_elsewhere)
+        return allow(reasons.validated_elsewhere)
     if migration.sends:
-        return skip(reasons.on_sending_side)
+        return allow(reasons.on_sending_side)
     if _is_kubevirts_own(migration):
-        return skip(reasons.by_kubevirt)
+        return allow(reasons.by_kubevirt)
     namespace = request.namespace or ""
     try:
         target = await migration_targets.find(namespace, migration.vmi_name, facts, migration)
         if target is None:
-            return skip(common.vmi_not_found(namespace, migration.vmi_name))
+            return allow(common.vmi_not_found(namespace, migration.vmi_name))
         eligibility = target.review()
     except Unreadable as error:
-        return skip(reasons.lookup_failed(error.why))
+        return allow(reasons.lookup_failed(error.why))
     if problem := _cpu_problem(target):
-        return skip(common.host_cpu_unknown(problem), warn=True)
+        return allow(common.host_cpu_unknown(problem), warn=True)
     conflicts = contradictions(target.requirements)
     if conflicts:
-        return skip(reasons.pinned(conflicts), warn=True)
+        return allow(reasons.pinned(conflicts), warn=True)
     if not eligibility.count:
-        return skip(no_node(eligibility), warn=True)
+        return allow(no_node(eligibility), warn=True)
     return _eligible(eligibility)
 
 
@@ -102,28 +101,20 @@ def _selector(migration: Migration, added: dict[str, str], settings: MigrationSe
     """What is wrong with the selector by itself, or with having one."""
     name = migration.meta.name or ""
     if name.startswith(names.OWN_MIGRATIONS):
-        reason = reasons.reserved_name(name)
-        cause = FieldCause("FieldValueInvalid", reason.text, "metadata.name")
-        return Decision((reason,), denial=Denial(422, reason.text, (cause,)))
+        return deny(reasons.reserved_name(name), 422, "metadata.name")
     if len(added) > MAX_ADDED:
-        return _deny(reasons.too_many_keys(len(added), MAX_ADDED), 422)
+        return deny(reasons.too_many_keys(len(added), MAX_ADDED), 422, reasons.FIELD)
     malformed = find_malformed(added, reasons.FIELD)
     if malformed:
         reason, causes = reasons.selector_invalid([mistake.what for mistake in malformed])
-        return _deny(reason, 422, causes)
+        return deny(reason, 422, reasons.FIELD, causes)
     reserved = reserved_keys(added) if settings.reserved_keys == "deny" else ()
     if reserved:
         reason, causes = reasons.reserved_keys(reserved)
-        return _deny(reason, 403, causes)
+        return deny(reason, 403, reasons.FIELD, causes)
     if migration.sends:
-        return _deny(reasons.ignored_on_sending_side, 422)
+        return deny(reasons.ignored_on_sending_side, 422, reasons.FIELD)
     return None
-
-
-def _deny(reason: Reason, status: int, causes: Sequence[str] = ()) -> Decision:
-    """The denial of a selector; the causes are the reason itself where there are no others."""
-    fields = tuple(FieldCause("FieldValueInvalid", cause, reasons.FIELD) for cause in causes or (reason.text,))
-    return Decision((reason,), denial=Denial(status, reason.text, fields))
 
 
 async def _keys(
@@ -152,12 +143,12 @@ async def _evaluate_permission(
     if await is_kubevirts(user, names.API_ACCOUNT, facts, place):
         if settings.via_virtctl == "allow":
             return None
-        reason = reasons.via_virtctl
-        return Decision((reason,), denial=Denial(403, reason.text))
+        return deny(reasons.via_virtctl, 403)
     if await read(facts, _right(user, namespace), "the user's permission to choose nodes"):
         return None
-    reason = reasons.node_choice_forbidden(user.username, namespace, PIN_VERB, f"{PIN_RESOURCE}.{names.DOMAIN}")
-    return Decision((reason,), denial=Denial(403, reason.text))
+    return deny(
+        reasons.node_choice_forbidden(user.username, namespace, PIN_VERB, f"{PIN_RESOURCE}.{names.DOMAIN}"), 403
+    )
 
 
 async def _evaluate_limit(namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
@@ -167,8 +158,7 @@ async def _evaluate_limit(namespace: str, facts: Facts, settings: MigrationSetti
     unfinished = [each for each in all_of_them if each.is_unfinished and not _is_kubevirts_own(each)]
     if len(unfinished) < settings.max_unfinished:
         return None
-    reason = reasons.too_many(len(unfinished), settings.max_unfinished, namespace)
-    return Decision((reason,), denial=Denial(429, reason.text))
+    return deny(reasons.too_many(len(unfinished), settings.max_unfinished, namespace), 429)
 
 
 def _is_kubevirts_own(migration: Migration) -> bool:
@@ -186,7 +176,7 @@ async def _evaluate_placement(
 ) -> Decision:
     target = await migration_targets.find(namespace, migration.vmi_name, facts, migration)
     if target is None:
-        return skip(common.vmi_not_found(namespace, migration.vmi_name))
+        return allow(common.vmi_not_found(namespace, migration.vmi_name))
     decision = _decide(target, settings)
     # A caller that has not proved to be the API server could claim any user, so it learns no names of nodes.
     if not (decision.denial and decision.details and facts.verified and 0 < len(target.nodes) <= _NAMED_NODES):
@@ -203,8 +193,7 @@ def _decide(target: Target, settings: MigrationSettings, *, may_list: bool = Fal
     """The decision by the nodes of now. A denial names them, if they are few, to a user who may list them."""
     if problem := _cpu_problem(target):
         # Whatever the selector says, so that no setting about it counts, nor is its field the cause.
-        reason = common.host_cpu_unknown(problem)
-        return Decision((reason,), denial=Denial(403, reason.text))
+        return deny(common.host_cpu_unknown(problem), 403)
     colliding: list[Contradiction] = []
     if settings.collision == "ignore":
         # KubeVirt drops it, and the target pod is not held to it either: the rest is what is evaluated.

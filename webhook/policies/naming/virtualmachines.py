@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
+from webhook.admission.decision import Decision, allow, deny
 from webhook.admission.reasons import common
 from webhook.admission.wire import Request
 from webhook.facts import Facts, Unreadable
@@ -63,21 +63,17 @@ def of_long_names(_: NamingSettings) -> Mapping[str, str]:
 async def validate_name(vm: NamedVm, request: Request[NamedVm], facts: Facts, _: NamingSettings) -> Decision:
     """Deny a new VM whose name keeps KubeVirt from migrating it."""
     if request.operation != "CREATE":
-        return skip(common.immutable_after_create("a VM's name", request.operation))
+        return allow(common.immutable_after_create("a VM's name", request.operation))
     name = vm.meta.name or ""
     if problem := name_problem(name):
-        return _deny(reasons.too_long(problem))
+        return deny(reasons.too_long(problem), 422, _FIELD)
     if len(name) <= MAX_WITH_STATE or not vm.has_state:
         return Decision((reasons.migratable,))
     try:
         configuration = await read_configuration(facts) or DEFAULTS
     except Unreadable as error:
         what = "whether KubeVirt can migrate a VM of this name is not known"
-        return skip(common.lookup_failed(what, error.why), warn=True)
+        return allow(common.lookup_failed(what, error.why), warn=True)
     if not loses_state(configuration.release):
         return Decision((reasons.migratable,))
-    return _deny(reasons.state_not_found(str(configuration.release), str(MAX_WITH_STATE)))
-
-
-def _deny(reason: Reason) -> Decision:
-    return Decision((reason,), denial=Denial(422, reason.text, (FieldCause("FieldValueInvalid", reason.text, _FIELD),)))
+    return deny(reasons.state_not_found(str(configuration.release), str(MAX_WITH_STATE)), 422, _FIELD)

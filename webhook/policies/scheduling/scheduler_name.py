@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Final
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, Reason, RepeatedChanges, skip
+from webhook.admission.decision import Change, Decision, Reason, RepeatedChanges, allow
 from webhook.admission.reasons import common
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
@@ -54,12 +54,12 @@ async def schedule_pod(
     webhook runs, also where the owner wrote exactly that. The VMI that owns the pod can.
     """
     if request.operation != "CREATE":
-        return skip(common.immutable_after_create("a pod's schedulerName", request.operation))
+        return allow(common.immutable_after_create("a pod's schedulerName", request.operation))
     if pod.spec and pod.spec.node_name:
-        return skip(reasons.already_bound(pod.spec.node_name))
+        return allow(reasons.already_bound(pod.spec.node_name))
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
-        return skip(owner)
+        return allow(owner)
     foreign = await _skip_foreign_pod(request, facts, settings)
     if foreign:
         return foreign
@@ -69,11 +69,11 @@ async def schedule_pod(
         return await _inject_pod(pod, owner, namespace, facts, settings)
     injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
     if injected_value != chosen and not _is_only_by_webhook(chosen, settings):
-        return skip(reasons.foreign_scheduler(chosen))
+        return allow(reasons.foreign_scheduler(chosen))
     # The pod already has an injected scheduler.
     why = await _reason_unavailable(chosen, namespace, facts, settings)
     if why is None:
-        return skip(reasons.already_injected(chosen))
+        return allow(reasons.already_injected(chosen))
     reason = reasons.fell_back(chosen, why)
     change = Change(_SCHEDULER, chosen, names.DEFAULT_SCHEDULER, reason.code)
     return Decision((reason,), (change,), warnings=(reason,), notes={"scheduler": chosen})
@@ -87,12 +87,12 @@ async def _skip_foreign_pod(
     try:
         by_kubevirt = await is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
     except Unreadable as error:
-        return skip(reasons.kubevirt_unreadable(error.why), warn=True)
+        return allow(reasons.kubevirt_unreadable(error.why), warn=True)
     if by_kubevirt:
         return None
     if by_kubevirt is None:
-        return skip(common.kubevirt_absent)
-    return skip(common.not_created_by_kubevirt(user.username))
+        return allow(common.kubevirt_absent)
+    return allow(common.not_created_by_kubevirt(user.username))
 
 
 async def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
@@ -109,26 +109,26 @@ async def _inject_pod(
     """The decision on a pod with the default scheduler; its annotation names what was injected before, if anything."""
     injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
     name = settings.scheduler_name
-    rejection = await _unfit(name, namespace, facts, settings)
-    if rejection:
-        return rejection
+    objection = await _unfit(name, namespace, facts, settings)
+    if objection:
+        return objection
     vmi = await facts.get(VmiKey(namespace, owner.name or "", owner.uid or ""))
     where = f"VirtualMachineInstance {namespace}/{owner.name}"
     if isinstance(vmi, Unavailable):
-        return skip(reasons.vmi_unreadable(where, vmi.why), warn=True)
+        return allow(reasons.vmi_unreadable(where, vmi.why), warn=True)
     if vmi is None:
-        return skip(common.vmi_not_found(namespace, owner.name or ""))
+        return allow(common.vmi_not_found(namespace, owner.name or ""))
     if vmi.meta.uid != owner.uid:
-        return skip(common.vmi_replaced(namespace, owner.name or ""))
+        return allow(common.vmi_replaced(namespace, owner.name or ""))
     chosen = vmi.scheduler_name
     if chosen == names.DEFAULT_SCHEDULER:
-        return skip(reasons.owner_chose_default(where))
+        return allow(reasons.owner_chose_default(where))
     if chosen:
         if chosen == injected_value or _is_only_by_webhook(chosen, settings):
-            return skip(reasons.already_fell_back(chosen))
-        return skip(reasons.rewritten(where, chosen))
+            return allow(reasons.already_fell_back(chosen))
+        return allow(reasons.rewritten(where, chosen))
     if injected_value and await _reason_unavailable(injected_value, namespace, facts, settings) is not None:
-        return skip(reasons.already_fell_back(injected_value))
+        return allow(reasons.already_fell_back(injected_value))
     return _write(pod, name, reasons.injected(where), _SCHEDULER, _INJECTED_ANNOTATION)
 
 
@@ -137,25 +137,25 @@ async def schedule_vm(
 ) -> Decision:
     """Write the declared scheduler into a new VM's template; at UPDATE, the owner's choice replaces an injected one."""
     if not settings.virtual_machines:
-        return skip(common.disabled("scheduling.virtualMachines"))
+        return allow(common.disabled("scheduling.virtualMachines"))
     if request.operation not in ("CREATE", "UPDATE"):
-        return skip(common.other_operation(request.operation))
+        return allow(common.other_operation(request.operation))
     if vm.meta.deletion_timestamp:
-        return skip(common.being_deleted("the VM"))
+        return allow(common.being_deleted("the VM"))
     template = vm.template
     if template is None or template.spec is None:
-        return skip(reasons.no_template)
+        return allow(reasons.no_template)
     if request.operation == "UPDATE":
         return await _evaluate_update(vm, request, facts, settings)
     if vm.scheduler_name:
-        return _restore_annotations(vm) if _is_injected(vm, settings) else skip(reasons.owner_chose(vm.scheduler_name))
+        return _restore_annotations(vm) if _is_injected(vm, settings) else allow(reasons.owner_chose(vm.scheduler_name))
     name = settings.scheduler_name
     namespace = request.namespace or vm.meta.namespace or ""
-    rejection = await _unfit(name, namespace, facts, settings) or await _skip_by_instancetype(
+    objection = await _unfit(name, namespace, facts, settings) or await _instancetype_objection(
         vm, namespace, facts, None
     )
-    if rejection:
-        return rejection
+    if objection:
+        return objection
     return _write(vm, name, reasons.injected("the VM"), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
@@ -171,7 +171,7 @@ async def _evaluate_update(
     if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_injected(vm, settings):
         reason = reasons.owner_chose(vm.scheduler_name)
         return Decision((reason,), tuple(_remove_annotations(vm, manifests, reason.code)))
-    objection = await _skip_by_instancetype(vm, namespace, facts, status)
+    objection = await _instancetype_objection(vm, namespace, facts, status)
     before = request.old_object.spec.instancetype if request.old_object and request.old_object.spec else None
     # Beside an instancetype that cannot be resolved yet, a new VM would not get an injected scheduler.
     renamed = (vm.spec.instancetype if vm.spec else None) != before
@@ -196,15 +196,15 @@ async def _preserve(
     """
     old = request.old_object
     if old is None or not _is_injected(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
-        return skip(reasons.nothing_to_preserve)
+        return allow(reasons.nothing_to_preserve)
     name = old.scheduler_name
     if any(value is not ABSENT and value != "" for value in _injected_annotations(vm).values()):
-        return skip(reasons.owner_removed(name))
+        return allow(reasons.owner_removed(name))
     if name not in settings.schedulers:
-        return skip(reasons.not_preserved(name))
-    rejection = await _skip_by_instancetype(vm, namespace, facts, old.status)
-    if rejection:
-        return rejection
+        return allow(reasons.not_preserved(name))
+    objection = await _instancetype_objection(vm, namespace, facts, old.status)
+    if objection:
+        return objection
     return _write(vm, name, reasons.preserved(name), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
@@ -229,7 +229,7 @@ def _restore_annotations(vm: VirtualMachine) -> Decision:
     """The decision on a VM with an injected scheduler: annotations that a copy has lost are put back."""
     name = vm.scheduler_name
     if all(injected_value == name for injected_value in _injected_annotations(vm).values()):
-        return skip(reasons.already_injected(name))
+        return allow(reasons.already_injected(name))
     return _write(vm, name, reasons.annotation_restored(name), _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
@@ -245,18 +245,18 @@ async def schedule_vmi(
 ) -> Decision:
     """Write the declared scheduler into a new VMI: VM and instancetype have had their say in it by then."""
     if not settings.virtual_machine_instances:
-        return skip(common.disabled("scheduling.virtualMachineInstances"))
+        return allow(common.disabled("scheduling.virtualMachineInstances"))
     if request.operation != "CREATE":
-        return skip(common.immutable_after_create("a VMI's schedulerName", request.operation))
+        return allow(common.immutable_after_create("a VMI's schedulerName", request.operation))
     if vmi.spec is None:
-        return skip(reasons.no_spec)
+        return allow(reasons.no_spec)
     if vmi.scheduler_name:
         is_ours = vmi.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION) == vmi.scheduler_name
-        return skip((reasons.already_injected if is_ours else reasons.owner_chose)(vmi.scheduler_name))
+        return allow((reasons.already_injected if is_ours else reasons.owner_chose)(vmi.scheduler_name))
     name = settings.scheduler_name
-    rejection = await _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
-    if rejection:
-        return rejection
+    objection = await _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
+    if objection:
+        return objection
     return _write(vmi, name, reasons.injected("the VMI"), _SCHEDULER, _INJECTED_ANNOTATION)
 
 
@@ -264,18 +264,18 @@ async def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSe
     """Why a scheduler must not be written into anything now; None if it may."""
     declared = settings.schedulers.get(name)
     if declared is None:
-        return skip(reasons.undeclared(name), warn=True) if settings.schedulers else skip(reasons.none_declared)
+        return allow(reasons.undeclared(name), warn=True) if settings.schedulers else allow(reasons.none_declared)
     health = await facts.get(SchedulerKey(name, namespace))
     state = health.state if isinstance(health, SchedulerHealth) else ""
     if health and state == "unavailable":
-        return skip(reasons.unavailable(name, health.why), warn=True)
+        return allow(reasons.unavailable(name, health.why), warn=True)
     if state == "available" or declared.assume_alive:
         return None
     why = health.why if health else reasons.no_health_check
-    return skip(reasons.health_unknown(name, why), warn=True)
+    return allow(reasons.health_unknown(name, why), warn=True)
 
 
-async def _skip_by_instancetype(
+async def _instancetype_objection(
     vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None
 ) -> Decision | None:
     """Why the VM's instancetype forbids a scheduler in the template; None if it does not.
@@ -289,7 +289,7 @@ async def _skip_by_instancetype(
     if isinstance(spec, Decision):
         return spec
     scheduler = spec.scheduler_name if spec else None
-    return skip(reasons.instancetype_sets_scheduler(scheduler)) if scheduler else None
+    return allow(reasons.instancetype_sets_scheduler(scheduler)) if scheduler else None
 
 
 async def _find_instancetype(
@@ -304,7 +304,7 @@ async def _find_instancetype(
     if pinned:
         stored = await facts.get(ObjectKey(REVISIONS, namespace, pinned))
         if isinstance(stored, Unavailable):
-            return skip(reasons.instancetype_unreadable(stored.why), warn=True)
+            return allow(reasons.instancetype_unreadable(stored.why), warn=True)
         data = stored.data if stored else None
         if stored is None or data is None or not revisions.is_captured(stored.meta, data.kind, data.api_version):
             return _unresolved(f"ControllerRevision {pinned} of an instancetype does not exist")
@@ -322,12 +322,12 @@ async def _find_instancetype(
     resource = INSTANCETYPES if is_namespaced else CLUSTER_INSTANCETYPES
     live = await facts.get(ObjectKey(resource, namespace if is_namespaced else "", vm_matcher.name))
     if isinstance(live, Unavailable):
-        return skip(reasons.instancetype_unreadable(live.why), warn=True)
+        return allow(reasons.instancetype_unreadable(live.why), warn=True)
     return _unresolved(f"{resource.kind} {vm_matcher.name} does not exist") if live is None else live.spec
 
 
 def _unresolved(why: str) -> Decision:
-    return skip(reasons.instancetype_unresolved(why))
+    return allow(reasons.instancetype_unresolved(why))
 
 
 def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> Decision:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import msgspec
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.decision import Change, Decision, Reason, allow
 from webhook.admission.wire import Request
 from webhook.facts import Facts, NodesKey, Unreadable
 from webhook.k8s.json_tree import ABSENT, lookup
@@ -150,7 +150,7 @@ async def launchers_of(
     ``annotation`` the value of the owner's annotation on the VMI or on the VM's template; None for none.
     """
     if _is_unwanted(annotation, settings):
-        return skip(reasons.spread_off)
+        return allow(reasons.spread_off)
     places = (_VM_CONSTRAINTS, _TEMPLATE_ANNOTATION) if isinstance(vm_or_vmi, VirtualMachine) else _PLACES
     return await _evaluate_create(vm_or_vmi, annotation, settings, zoned, *places)
 
@@ -196,18 +196,18 @@ async def _evaluate_create(
     present, injected_value = lookup(view, places[0]), lookup(view, places[1])
     if isinstance(present, list) and present:
         if _is_injected(present, injected_value):
-            return skip(reasons.spread_present(str(injected_value)))
-        return skip(reasons.spread_chosen)
+            return allow(reasons.spread_present(str(injected_value)))
+        return allow(reasons.spread_chosen)
     spread = own.strip() if isinstance(own, str) else settings.spread
     if spread == names.OFF:
-        return skip(reasons.spread_opted_out)
+        return allow(reasons.spread_opted_out)
     if spread not in _TOPOLOGY_KEYS:
-        return skip(reasons.spread_invalid(spread), warn=True)
+        return allow(reasons.spread_invalid(spread), warn=True)
     if spread == "hostname" or await zoned():
         return _write(view, spread, reasons.spread_injected, *places)
     if spread == "both":
         return _write(view, "hostname", reasons.spread_hosts_only, *places)
-    return skip(reasons.spread_without_zones)
+    return allow(reasons.spread_without_zones)
 
 
 def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
@@ -221,7 +221,7 @@ def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision
         return None
     manifests = Manifests(vm)
     if _is_injected(present, injected_value) and not manifests.declare(_VM_CONSTRAINTS, present):
-        return skip(reasons.spread_present(injected_value))
+        return allow(reasons.spread_present(injected_value))
     kept = without_injected(present, injected_value, manifests)
     reason = reasons.spread_withdrawn
     changes = [Change(path, value, None, reason.code) for path, value in injected_values.items() if value is not ABSENT]
@@ -241,11 +241,11 @@ def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Deci
     if not old or not injected_value or not _is_injected(lookup(old, _VM_CONSTRAINTS), injected_value):
         return None
     if any(value is not ABSENT for value in _injected_annotations(vm).values()):
-        return skip(reasons.spread_removed(injected_value))
+        return allow(reasons.spread_removed(injected_value))
     own, before = _owners_annotation(vm), _owners_annotation(old)
     spread = (own or "").strip()
     if spread == names.OFF:
-        return skip(reasons.spread_opted_out)
+        return allow(reasons.spread_opted_out)
     if spread in _TOPOLOGY_KEYS and spread != injected_value and own != before:
         return None
     return _write(vm, injected_value, reasons.spread_preserved(injected_value), *_VM_PLACES)
