@@ -9,7 +9,8 @@ from typing import Final, Literal, TypeAlias
 
 DOMAIN: Final = "kubevirt-webhook.github.io"
 
-# A policy's name is its namespace label, its policy module, its settings section and its page in docs/.
+# A policy's name, one lower-case word, is its namespace label, its directory, its settings section and its page in
+# docs/.
 PolicyName: TypeAlias = str
 SCHEDULING: Final = "scheduling"
 INSTANCETYPES: Final = "instancetypes"

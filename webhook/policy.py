@@ -6,6 +6,7 @@ configurations, permissions and the meanings of reasons are derived from it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -35,7 +36,10 @@ Handler: TypeAlias = _HandlerOf[V, S, Decision]
 
 
 def combine(first: Handler[V, S], second: _HandlerOf[V, S, Decision | None]) -> Handler[V, S]:
-    """A handler that decides what two say that change different fields; the second may be silent, and never denies."""
+    """A handler that decides what two say that change different fields; the second may be silent, and never denies.
+
+    Where both change something, the patch is rendered for each review: `RepeatedChanges` are those of one handler.
+    """
 
     async def handler(view: V, request: Request[V], facts: Facts, settings: S) -> Decision:
         decision = await first(view, request, facts, settings)
@@ -58,6 +62,7 @@ def combine(first: Handler[V, S], second: _HandlerOf[V, S, Decision | None]) -> 
 
 
 Verb: TypeAlias = Literal["mutate", "validate"]
+Operations: TypeAlias = tuple[Literal["CREATE", "UPDATE"], ...]
 # Expressions in CEL by their names, as a webhook entry's matchConditions.
 Conditions: TypeAlias = Mapping[str, str]
 
@@ -87,14 +92,19 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
 
     Attributes:
         verb: ``mutate`` entries may patch.
+        stage: which labels of namespaces lead here: ``enforce`` calls where the policy's label has that value, and may
+            patch and deny; ``observe`` calls where it is ``warn`` or ``audit``, and never does, whatever the label
+            says by then.
         group: API group of the resource; the kind of a subresource may have another.
         version: API version that the entry requests; the API server converts others to it.
         api_version: the group and the version, as objects have them.
         resource: plural name of the objects' resource.
+        operations: those of the API server that it calls for.
         handler: the policy's function for these objects.
+        codec: decodes the reviews that arrive, with the fields of the objects that the handler reads.
         on_error: the answer when a look-up, the deadline or a bug prevents an evaluation; ``deny``: denied where the
-            policy's failurePolicy is Fail.
-        denies: whether the policy may deny a request here in mode ``enforce``; then overload does, too.
+            policy fails closed, see `fails_closed`.
+        denies: whether the policy may deny a request here in mode ``enforce``; then overload always does, too.
         sub_resource: subresource of the resource, for example ``eviction``; empty: none.
         is_on: whether the policy's settings let it look at these objects at all.
         match_conditions: CEL that keeps requests away which the policy would allow without changes anyway.
@@ -111,7 +121,7 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
     api_version: str
     resource: str
     kind: str
-    operations: tuple[str, ...]
+    operations: Operations
     handler: Handler[V, S]
     codec: Codec[V]
     on_error: Literal["allow", "deny"]
@@ -128,13 +138,18 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "path", f"/{self.verb}/{self.policy}/{self.resource}/{self.stage}")
 
     def fails_closed(self, settings: Settings) -> bool:
-        """Whether requests are denied while they cannot be evaluated."""
+        """Whether requests are denied while they cannot be evaluated.
+
+        A policy whose settings have no ``failurePolicy`` never does so, whatever ``on_error`` says: `PolicySettings`.
+        """
         return self.on_error == "deny" and settings.policy(self.policy).fails_closed
 
 
 # An endpoint of whatever objects and policy.
 Endpoint: TypeAlias = PolicyEndpoint[Any, Any]
 
+# What is a package's name, a key of the settings, a label's and part of a DNS name: without hyphen and underscore.
+_NAME: Final = re.compile("[a-z]{1,40}")
 _STAGES: Final[tuple[Stage, ...]] = ("enforce", "observe")
 
 
@@ -148,10 +163,32 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
     match_conditions_if_closed: Callable[[S], Conditions] = _no_conditions,
     is_on: Callable[[S], bool] = _always,
     denies: bool = False,
+    operations: Operations | None = None,
     subresource: Subresource | None = None,
     object_selector: Mapping[str, Any] | None = None,
 ) -> tuple[PolicyEndpoint[V, S], ...]:
-    """The endpoints of both stages. What mutates allows a request that it cannot evaluate; what validates does not."""
+    """The endpoints of both stages.
+
+    What mutates allows a request that it cannot evaluate. What validates does so, too, until the policy's settings have
+    a ``failurePolicy`` that is Fail; but it denies what overload keeps from being evaluated.
+
+    Args:
+        verb: as `PolicyEndpoint` has it, and so the rest.
+        policy: the policy's name.
+        objects: where they live, and how they are decoded.
+        handler: the policy's function for them.
+        match_conditions: see `PolicyEndpoint`.
+        match_conditions_if_closed: see `PolicyEndpoint`.
+        is_on: see `PolicyEndpoint`.
+        denies: what mutates may deny, too; what validates always may.
+        operations: None: the creation of objects, and updates of VMs. A policy that is called for UPDATE, and denies,
+            denies updates of objects that are older than its rule: also KubeVirt's own, such as the removal of a
+            finalizer, so that they can be neither changed nor deleted. Let it look only at what an update changes.
+            Match conditions that compare ``metadata.generation`` keep away updates that leave the ``spec`` alone, and
+            with them those of labels and annotations.
+        subresource: None: the objects themselves.
+        object_selector: see `PolicyEndpoint`.
+    """
     group, kind = (subresource.group, subresource.kind) if subresource else (objects.group, objects.kind)
     codec = Codec(objects.view, group, kind)
     return tuple(
@@ -164,7 +201,7 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
             api_version=objects.api_version,
             resource=objects.plural,
             kind=kind,
-            operations=("CREATE", "UPDATE") if kind == "VirtualMachine" else ("CREATE",),
+            operations=operations or (("CREATE", "UPDATE") if kind == "VirtualMachine" else ("CREATE",)),
             handler=handler,
             codec=codec,
             on_error="deny" if verb == "validate" else "allow",
@@ -227,7 +264,8 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     """All that the rest of the program needs to know of a policy.
 
     Attributes:
-        name: its namespace label, its directory, its section of the settings and its page in docs/.
+        name: one lower-case word: a Python package, its section of the settings, its page in docs/, its namespace
+            label, and part of the DNS names of its webhook entries. Others are a `ValueError`.
         settings: the section's class.
         reasons: what each reason code means that only this policy gives, by code.
         shared_reasons: the codes of `webhook.admission.reasons.common.SHARED` that it gives, too.
@@ -252,6 +290,10 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     checks: tuple[Check, ...] = ()
     admission_policies: Callable[[S], tuple[AdmissionPolicy, ...]] = _nothing_in_cel
     follows: tuple[PolicyName, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"a policy's name is one lower-case word, not {self.name!r}")
 
 
 # A policy of whatever settings.

@@ -23,5 +23,7 @@ POLICY: Final = Policy(
         UNSTRUCTURED_VMS.decoded_as(NamedVm),
         validate_name,
         match_conditions=of_long_names,
+        # A name is there for good: what is older than the rule stays as it is.
+        operations=("CREATE",),
     ),
 )

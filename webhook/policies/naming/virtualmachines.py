@@ -56,8 +56,7 @@ class NamedVm(Object, frozen=True):
 
 def of_long_names(_: NamingSettings) -> Mapping[str, str]:
     """The conditions on VMs, by name: shorter names can be migrated in any case."""
-    long = f'request.operation == "CREATE" && object.metadata.name.size() > {MAX_WITH_STATE}'
-    return {"created-with-a-long-name": long}
+    return {"long-name": f"object.metadata.name.size() > {MAX_WITH_STATE}"}
 
 
 async def validate_name(vm: NamedVm, request: Request[NamedVm], facts: Facts, _: NamingSettings) -> Decision:
