@@ -7,7 +7,7 @@ import pytest
 
 from tests.doctor.world import NS, SAR, Change, DoctorWorld, both, forbid, outline, put, remove, sets
 from webhook.doctor import permissions
-from webhook.doctor.installation import DEPLOYMENTS, POLICIES
+from webhook.doctor.installation import ADMISSION_POLICIES, DEPLOYMENTS
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from webhook.k8s.resources import NAMESPACES
 from webhook.policies.instancetypes.settings import FidelitySettings
@@ -16,7 +16,7 @@ from webhook.policies.migration.checks import check_pinning
 ACCOUNT = f"ServiceAccount {NS}/{NS}"
 GRANTED, MISSING = f"ok {ACCOUNT}: permissions-granted", f"failure {ACCOUNT}: permissions-missing"
 INSTALLED, LACKING = "ok admission policies: policies-installed", "warning admission policies: policies-missing"
-POLICY, BINDING = POLICIES
+POLICY, BINDING = ADMISSION_POLICIES
 PATCH = {"verbs": ["patch"], "apiGroups": [""], "resources": ["namespaces"]}
 ANN = {"kind": "User", "name": "ann"}
 BEA = {"kind": "User", "name": "bea"}
@@ -61,7 +61,7 @@ async def test_what_is_missing_is_named(world: DoctorWorld, change: Change, miss
 
 def policy(name: str, kind: str = POLICY, **fields: Any) -> Change:
     """Changes fields of an admission policy, or of its binding."""
-    resource = POLICIES[kind]
+    resource = ADMISSION_POLICIES[kind]
     return lambda it: it.server.put(resource, name, spec={**it.server.held(resource)["", name]["spec"], **fields})
 
 
@@ -70,7 +70,7 @@ ACCOUNT_POLICY, NAMESPACE_POLICY = "kubevirt-webhook-account-configurations", "k
 
 def default_constraints(world: DoctorWorld) -> None:
     """As an API server does."""
-    constraints = world.server.held(POLICIES[POLICY])["", ACCOUNT_POLICY]["spec"]["matchConstraints"]
+    constraints = world.server.held(ADMISSION_POLICIES[POLICY])["", ACCOUNT_POLICY]["spec"]["matchConstraints"]
     defaults = {"matchPolicy": "Equivalent", "namespaceSelector": {}}
     policy(ACCOUNT_POLICY, matchConstraints=constraints | defaults)(world)
 
@@ -88,12 +88,15 @@ def default_constraints(world: DoctorWorld) -> None:
         ),
         (sets(forbids_reviews=True), [f"unknown {ACCOUNT}: unreadable", INSTALLED]),
         (default_constraints, [GRANTED, INSTALLED]),
-        *((remove(POLICIES[kind], ACCOUNT_POLICY), [GRANTED, LACKING]) for kind in POLICIES),
+        *((remove(ADMISSION_POLICIES[kind], ACCOUNT_POLICY), [GRANTED, LACKING]) for kind in ADMISSION_POLICIES),
         (policy(ACCOUNT_POLICY, BINDING, validationActions=["Warn"]), [GRANTED, LACKING]),
         (policy(ACCOUNT_POLICY, failurePolicy="Ignore"), [GRANTED, LACKING]),
         (policy(ACCOUNT_POLICY, validations=[]), [GRANTED, LACKING]),
         (policy(ACCOUNT_POLICY, variables=None), [GRANTED, LACKING]),
-        (forbid(POLICIES[POLICY], name=NAMESPACE_POLICY), [GRANTED, "unknown admission policies: unreadable"]),
+        (
+            forbid(ADMISSION_POLICIES[POLICY], name=NAMESPACE_POLICY),
+            [GRANTED, "unknown admission policies: unreadable"],
+        ),
         # A server outside of the cluster has none.
         (sets(url="https://localhost:8443"), [GRANTED]),
     ],
@@ -203,13 +206,13 @@ EARLIER = {"resourceRules": [{"resources": ["namespaces"]}]}
         *(
             (
                 both(
-                    remove(POLICIES[kind], NAMESPACE_POLICY),
+                    remove(ADMISSION_POLICIES[kind], NAMESPACE_POLICY),
                     in_role("demo", ANN, rule={**PATCH, "verbs": ["update"], "resources": [resource]}),
                 ),
                 f"{ADMINS}; {IN_DEMO}",
             )
             for resource in ("namespaces/status", "namespaces/finalize", "*/finalize")
-            for kind in POLICIES
+            for kind in ADMISSION_POLICIES
         ),
         *(
             (forbid(resource), f"unknown {resource.kind}s: unreadable")

@@ -30,7 +30,7 @@ from webhook.cluster.reader import FileReader, Reader
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.estimate import Inventory, take
-from webhook.doctor.installation import DEPLOYMENTS, POLICIES, SECRETS, Installation
+from webhook.doctor.installation import ADMISSION_POLICIES, DEPLOYMENTS, SECRETS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
 from webhook.doctor.report import Report
 from webhook.findings import Finding
@@ -168,9 +168,9 @@ class DoctorWorld:
         everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
         self.server.put(CLUSTER_ROLES, "cluster-admin", rules=[everything])
         for manifest in shipped(MANIFESTS / "rendered" / "kubernetes.yaml"):
-            if manifest["kind"] in POLICIES:
+            if manifest["kind"] in ADMISSION_POLICIES:
                 name = manifest["metadata"]["name"]
-                self.server.put(POLICIES[manifest["kind"]], name, spec=manifest["spec"])
+                self.server.put(ADMISSION_POLICIES[manifest["kind"]], name, spec=manifest["spec"])
         self.server.put(MUTATING, "virt-api-mutator", webhooks=[])
 
     # The objects of the cluster.

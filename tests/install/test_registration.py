@@ -13,7 +13,14 @@ from tests.golden_files import Golden
 from tests.install.memory import InstallMemory, Json
 from webhook.errors import InputError
 from webhook.install import registration
-from webhook.install.registration import NOT_YET, Registration, RegistrationTarget, advise, configurations, stage
+from webhook.install.registration import (
+    NOT_YET,
+    Registration,
+    RegistrationTarget,
+    advise,
+    configurations,
+    during_rollout,
+)
 from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.types.meta import ApiStatus
 from webhook.policies.eviction.settings import EvictionSettings
@@ -358,12 +365,12 @@ def test_what_stays_stays_as_it_was_what_goes_is_gone_what_comes_matches_nothing
     wanted = configuration(staged("stays", timeoutSeconds=2), staged("comes"))
     live = configuration(staged("goes", "PEM"), staged("stays", "PEM", timeoutSeconds=1))
 
-    assert stage(wanted, live) == configuration(staged("stays", timeoutSeconds=1), new)
+    assert during_rollout(wanted, live) == configuration(staged("stays", timeoutSeconds=1), new)
     assert live["webhooks"][1]["clientConfig"]["caBundle"] == "PEM"
     # The first time nothing matches, and one without entries is left without.
     for first in (None, configuration()):
-        assert stage(configuration(staged("comes")), first) == configuration(new)
-    assert stage(configuration(), live) == stage(configuration(), None) == configuration()
+        assert during_rollout(configuration(staged("comes")), first) == configuration(new)
+    assert during_rollout(configuration(), live) == during_rollout(configuration(), None) == configuration()
 
 
 def test_uncallable() -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from webhook import __version__
 from webhook.errors import InputError
-from webhook.install.registration import NOT_YET, stage
+from webhook.install.registration import NOT_YET, during_rollout
 from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import ENDPOINTS
 from webhook.settings_file import SettingsFile, load
@@ -53,7 +53,7 @@ def test_an_upgrade_calls_nothing_that_the_other_version_does_not_serve(version:
     for wanted in configurations(version):
         live = {**wanted, "webhooks": wanted["webhooks"][:-1]}
 
-        *kept, added = stage(wanted, live)["webhooks"]
+        *kept, added = during_rollout(wanted, live)["webhooks"]
 
         assert kept == live["webhooks"]
         assert added["matchConditions"] == [NOT_YET]

@@ -77,7 +77,7 @@ class InstalledCaSecret(Object, frozen=True):
 
 
 # As plain JSON: they are compared with what they should be.
-POLICIES: Final = {
+ADMISSION_POLICIES: Final = {
     kind: Resource(REGISTRATION, "v1", plural, kind, False, Unstructured)
     for kind, plural in (
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
@@ -156,10 +156,10 @@ class Installation:
         lacking = []
         for manifest in shipped(self.manifests / "rendered" / "kubernetes.yaml"):
             kind, name = manifest["kind"], manifest["metadata"]["name"]
-            live = await self.reader.get(POLICIES[kind], "", name) if kind in POLICIES else None
+            live = await self.reader.get(ADMISSION_POLICIES[kind], "", name) if kind in ADMISSION_POLICIES else None
             if isinstance(live, Unavailable):
                 return live
-            if kind in POLICIES and not (live and _has(live.spec, manifest["spec"])):
+            if kind in ADMISSION_POLICIES and not (live and _has(live.spec, manifest["spec"])):
                 lacking.append(f"{kind} {name}")
         return lacking
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from webhook import names
 from webhook.doctor.estimate import MAX_IMAGES
-from webhook.doctor.installation import POLICIES, Installation, Reference
+from webhook.doctor.installation import ADMISSION_POLICIES, Installation, Reference
 from webhook.errors import FileGap, InputError, Unavailable
 from webhook.findings import Finding, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.install.plan import shipped
@@ -41,7 +41,7 @@ class Plugin(Object, frozen=True):
     spec: PluginSpec = PluginSpec()
 
 
-_ADMISSION: Final[dict[str, Resource[Any]]] = {**CONFIGURATIONS, **POLICIES}
+_ADMISSION: Final[dict[str, Resource[Any]]] = {**CONFIGURATIONS, **ADMISSION_POLICIES}
 _INSTALL: Final = 'run "kubevirt-webhook install", or remove the names'
 PLUGINS: Final = Resource("plugin.kubevirt.io", "v1alpha1", "plugins", "Plugin", False, Plugin)
 

@@ -13,7 +13,7 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.install import shortage
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
-from webhook.install.registration import API_VERSION, Manifest, advise, answered, object_in, stage
+from webhook.install.registration import API_VERSION, Manifest, advise, answered, during_rollout, object_in
 from webhook.install.shortage import Shortage
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
@@ -121,7 +121,7 @@ class Installer:
         is_scheduler_new = any([await self._apply_and_report(manifest) for manifest in plan.scheduler])
         for manifest in plan.configurations if wait else ():
             live = await self.get(manifest)
-            between = stage(manifest, live)
+            between = during_rollout(manifest, live)
             has, wants = ([each["name"] for each in (one or {}).get("webhooks") or ()] for one in (live, between))
             if live is None or has != wants:
                 await self._apply(between)

@@ -72,7 +72,7 @@ def advise(status: int, error: ApiStatus, action: str) -> str:
 NOT_YET: Final = {"name": "not-yet-served", "expression": "false"}
 
 
-def stage(desired: Manifest, live: Manifest | None) -> Manifest:
+def during_rollout(desired: Manifest, live: Manifest | None) -> Manifest:
     """The configuration during the rollout: entries that the live one, if any, lacks are called for nothing yet."""
     present = {entry["name"]: entry for entry in (live or {}).get("webhooks") or ()}
     entries = []

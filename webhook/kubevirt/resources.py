@@ -24,7 +24,7 @@ ACTIVE_VMIS: Final = VMIS.decoded_as(views.ActiveVmi)
 _INSTANCETYPE_API: Final = (names.INSTANCETYPE_GROUP, "v1beta1")
 INSTANCETYPES: Final = _resource(*_INSTANCETYPE_API, "VirtualMachineInstancetype", views.Instancetype)
 CLUSTER_INSTANCETYPES: Final = _resource(*_INSTANCETYPE_API, "VirtualMachineClusterInstancetype", views.Instancetype)
-# As the background scan reads them.
+# As plain JSON; a view of the fields that are needed is read by ``.decoded_as(view)``.
 UNSTRUCTURED_VMS: Final = _resource(names.KUBEVIRT_GROUP, "v1", "VirtualMachine", Unstructured)
 UNSTRUCTURED_VMIS: Final = VMIS.decoded_as(Unstructured)
 # As the fidelity check reads them.
