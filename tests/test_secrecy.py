@@ -38,7 +38,7 @@ from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.names import Mode
 from webhook.policies.instancetypes.settings import InstancetypeSettings
-from webhook.policies.registry import ENDPOINTS
+from webhook.policies.registry import BY_NAME, ENDPOINTS
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.events.writer import event_of
@@ -55,9 +55,7 @@ class SecretsWorld(MemoryCluster):
 
 
 def world(mode: str, dead: bool) -> SecretsWorld:
-    labels = dict.fromkeys(
-        (names.policy_label(policy) for policy in ("scheduling", "instancetypes", "migration", "eviction")), mode
-    )
+    labels = dict.fromkeys(map(names.policy_label, BY_NAME), mode)
     there = Namespace(ObjectMeta(name="demo", labels=labels))
     preference = sizes.preference(devices={"preferredDiskBus": "scsi", "preferredInputBus": "usb"})
     facts = sizes.facts([sizes.instancetype(), preference], missing=[("VirtualMachineInstancetype", "gone")])

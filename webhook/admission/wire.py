@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from webhook.admission.credentials import scrub_prose
 from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.errors import InputError
 from webhook.k8s.json_tree import MAX_LEVELS, RUN, STRING, is_too_deep, plain_fields
@@ -303,7 +304,11 @@ def _status(denial: Denial, request: Request[Any]) -> _ResponseStatus:
     if causes:
         name, group, kind = object_name(request), request.kind.group, request.kind.kind
         details = _StatusDetails(
-            _clip_text(name, _MAX_NAME), _clip_text(group, _MAX_NAME), _clip_text(kind, _MAX_NAME), causes
+            # Names are checked only after admission: until then they may be anything.
+            _clip_text(scrub_prose(name), _MAX_NAME),
+            _clip_text(group, _MAX_NAME),
+            _clip_text(kind, _MAX_NAME),
+            causes,
         )
     return _ResponseStatus(denial.code, _clip_text(denial.message), _REASONS.get(denial.code), details)
 
