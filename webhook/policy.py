@@ -100,7 +100,7 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
         api_version: the group and the version, as objects have them.
         resource: plural name of the objects' resource.
         operations: those of the API server that it calls for.
-        handler: the policy's function for these objects.
+        handler: the policy's coroutine for these objects; `combine` makes one of two.
         codec: decodes the reviews that arrive, with the fields of the objects that the handler reads.
         on_error: the answer when a look-up, the deadline or a bug prevents an evaluation; ``deny``: denied where the
             policy fails closed, see `fails_closed`.
@@ -176,7 +176,7 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
         verb: as `PolicyEndpoint` has it, and so the rest.
         policy: the policy's name.
         objects: where they live, and how they are decoded.
-        handler: the policy's function for them.
+        handler: the policy's coroutine for them.
         match_conditions: see `PolicyEndpoint`.
         match_conditions_if_closed: see `PolicyEndpoint`.
         is_on: see `PolicyEndpoint`.
