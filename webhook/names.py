@@ -12,6 +12,7 @@ DOMAIN: Final = "kubevirt-webhook.github.io"
 # A policy's name, one lower-case word, is its namespace label, its directory, its settings section and its page in
 # docs/.
 PolicyName: TypeAlias = str
+# Those that other modules name, too; `webhook.policies.registry` has all.
 SCHEDULING: Final = "scheduling"
 INSTANCETYPES: Final = "instancetypes"
 MIGRATION: Final = "migration"

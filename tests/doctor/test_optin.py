@@ -9,6 +9,7 @@ from webhook.cluster.reader import RESOURCES
 from webhook.doctor.optin import check_opt_in
 from webhook.k8s.resources import NAMESPACES
 from webhook.names import DOMAIN
+from webhook.policies.registry import BY_NAME
 
 CLUSTER = RESOURCES["VirtualMachineClusterInstancetype"]
 NAMESPACED = RESOURCES["VirtualMachineInstancetype"]
@@ -21,10 +22,10 @@ async def test_how_far_the_policies_reach(world: DoctorWorld) -> None:
     (finding,) = await world.run(check_opt_in)
 
     assert (finding.verdict, finding.code) == ("ok", "opted-in")
-    assert finding.found.split("; ") == [
-        *("5 namespaces", "scheduling: 1 enforce, 1 warn", "naming: none", "migration: 1 off", "instancetypes: none"),
-        "eviction (cluster-wide): 2 enforce",
-    ]
+    count, *reached = finding.found.split("; ")
+    others = {f"{policy}: none" for policy in BY_NAME.keys() - {"scheduling", "migration", "eviction"}}
+    expected = {"scheduling: 1 enforce, 1 warn", "migration: 1 off", "eviction (cluster-wide): 2 enforce"} | others
+    assert (count, set(reached), len(reached)) == ("5 namespaces", expected, len(BY_NAME))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ async def test_how_far_the_policies_reach(world: DoctorWorld) -> None:
         ("labels", "scheduling", "enforced", "mode-invalid", "did you mean enforce?"),
         ("labels", "scheduling", "yes", "mode-invalid", "warn, audit or off"),
         ("labels", "schedulling", "enforce", "label-unknown", f"did you mean {DOMAIN}/scheduling?"),
-        ("labels", "xyz", "enforce", "label-unknown", "scheduling, naming, migration,"),
+        ("labels", "xyz", "enforce", "label-unknown", ", ".join(sorted(BY_NAME, reverse=True))),
         ("labels", "scheduler-name", "kubevirt", "label-is-annotation", "annotation"),
         ("annotations", "scheduling", "enforce", "annotation-is-label", "label"),
         ("annotations", "scheduler", "kubevirt", "annotation-unknown", f"did you mean {DOMAIN}/scheduler-name?"),

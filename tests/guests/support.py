@@ -21,11 +21,11 @@ from tests.e2e.support.objects import ensure_namespace, has_condition
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS, vm
 from tests.node.support import IMAGE, NodeInstallation
-from webhook.names import DEFAULT_INSTANCETYPE_ANNOTATION, EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING, policy_label
+from webhook.names import DEFAULT_INSTANCETYPE_ANNOTATION, policy_label
+from webhook.policies.registry import BY_NAME
 
 IMAGES = "GUESTS_IMAGES"
 NAMESPACE = "guests"
-POLICIES = (SCHEDULING, INSTANCETYPES, MIGRATION, EVICTION)
 OTHER = {"node-1": "node-2", "node-2": "node-1"}
 INSTANCETYPE = "u1.nano"
 CONSOLE = "guest-console-log"
@@ -86,7 +86,7 @@ class Guests(NodeInstallation):
 
     def offer(self) -> None:
         """A namespace that has opted in to every policy, with a default instancetype."""
-        labels = {policy_label(policy): "enforce" for policy in POLICIES}
+        labels = {policy_label(policy): "enforce" for policy in BY_NAME}
         ensure_namespace(self.admin, NAMESPACE)
         annotations = {DEFAULT_INSTANCETYPE_ANNOTATION: INSTANCETYPE}
         self.admin.patch("v1/namespaces", NAMESPACE, {"metadata": {"labels": labels, "annotations": annotations}})

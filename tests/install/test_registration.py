@@ -26,6 +26,7 @@ from webhook.k8s.types.meta import ApiStatus
 from webhook.policies.eviction.settings import EvictionSettings
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.migration.settings import MigrationSettings
+from webhook.policies.registry import POLICIES
 from webhook.settings.model import MatchExpression, NamespaceSelector, Settings
 
 DOMAIN = "kubevirt-webhook.github.io"
@@ -128,15 +129,14 @@ def test_resources_that_are_switched_off_are_not_asked_about() -> None:
             found.setdefault(policy, set()).add(resource)
         return found
 
-    both = {"virtualmachines", "virtualmachineinstances"}
-    others = {"migration": {"pods", "virtualmachineinstancemigrations"}, "eviction": {"pods"}}
-    others["naming"] = {"virtualmachines"}
-    assert asked(builders.settings()) == {"scheduling": {"pods", "virtualmachines"}, "instancetypes": both, **others}
+    everything = {policy.name: {each.resource for each in policy.endpoints} for policy in POLICIES}
+    assert everything["instancetypes"] == {"virtualmachines", "virtualmachineinstances"}
+    assert asked(builders.settings()) == everything | {"scheduling": {"pods", "virtualmachines"}}
 
     other = builders.settings(virtual_machines=False, virtual_machine_instances=True)
     off = InstancetypeSettings(virtual_machines=False, virtual_machine_instances=False)
-    expected = {"scheduling": {"pods", "virtualmachineinstances"}, **others}
-    assert asked(changed(other, instancetypes=off)) == expected
+    del everything["instancetypes"]
+    assert asked(changed(other, instancetypes=off)) == everything | {"scheduling": {"pods", "virtualmachineinstances"}}
 
 
 def test_service_and_url() -> None:

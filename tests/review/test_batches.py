@@ -47,7 +47,6 @@ from webhook.review.reviewer import Evaluation, Reviewer
 Facts = Mapping[Key[Any], object]
 Section = EvictionSettings | InstancetypeSettings | MigrationSettings | SchedulingSettings
 
-POLICIES: tuple[names.PolicyName, ...] = tuple(registry.BY_NAME)
 RESERVATIONS = [f"pr.kubevirt.io/lun-{number}" for number in range(machines.MOST_RESERVATIONS)]
 
 
@@ -75,7 +74,7 @@ async def evaluated(
     path: str, body: Json, facts: Facts, section: Section | None, kind: type[RemoteCluster] = RemoteCluster
 ) -> tuple[Evaluation, RemoteCluster]:
     """The evaluation of a review where all policies are on, and the cluster that was asked."""
-    cluster, kept, settings = kind({**facts, **opted_in(*POLICIES)}), KeptInMemory(), builders.settings()
+    cluster, kept, settings = kind({**facts, **opted_in(*registry.BY_NAME)}), KeptInMemory(), builders.settings()
     endpoint = BY_PATH[path]
     if section:
         settings = changed(settings, **{endpoint.policy: section})
@@ -136,7 +135,7 @@ def placements(*forged: Json) -> dict[Key[Any], object]:
     }
     pod = msgspec.convert(own, machines.LauncherPod)
     before = {"metadata": {"name": "before", "uid": "1"}, "spec": {"vmiName": "web01"}}
-    place = opted_in(*POLICIES)[NamespaceKey("demo")]
+    place = opted_in(*registry.BY_NAME)[NamespaceKey("demo")]
     assert isinstance(place, Namespace)
     offers = [migrations.offering(name, zone, **{migrations.FOO: "2"}) for name, zone in (("node-a1", "a"), ("b", "b"))]
     for each in offers:

@@ -19,6 +19,7 @@ from webhook import names
 from webhook.errors import InputErrors
 from webhook.policies.eviction.settings import WEEK, Blackout, EvictionSettings
 from webhook.policies.migration.settings import MigrationSettings
+from webhook.policies.registry import BY_NAME
 from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.settings import fields
 from webhook.settings.fields import OWN_ERROR
@@ -130,7 +131,7 @@ def test_null_means_absent() -> None:
     "path",
     [
         *("digest", "scheduling.schedulers", "schedulers.kubevirt.name"),
-        *(f"{policy}.kubevirtNamespace" for policy in ("scheduling", "instancetypes", "migration", "eviction")),
+        *(f"{policy}.kubevirtNamespace" for policy in BY_NAME),
     ],
 )
 def test_what_sections_take_from_each_other_is_nothing_that_a_file_may_have(path: str) -> None:

@@ -22,10 +22,11 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import FILLS_MATCHER_KIND
 from webhook.kubevirt.types.views import KubeVirt as KubeVirtView
 from webhook.kubevirt.vm import fidelity
+from webhook.policies.registry import BY_NAME
 
 from .control_plane import KUBEVIRTS, NAMESPACE, RunningKubeVirt
 
-POLICIES = ("scheduling", "instancetypes", "migration", "eviction")
+POLICIES = tuple(BY_NAME)
 DEFAULTS = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
 HOSTNAME = "kubernetes.io/hostname"
 GONE = 404

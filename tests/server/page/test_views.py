@@ -20,7 +20,7 @@ from tests.server.page.conftest import HOSTILE, labeled, record
 from tests.waiting import other_turns
 from webhook.errors import InputError
 from webhook.facts import Key, KubeVirtKey, NamespaceKey
-from webhook.policies.registry import ENDPOINTS
+from webhook.policies.registry import BY_NAME, ENDPOINTS
 from webhook.server.explanations.explainer import MAX_QUERY
 from webhook.server.page.recorder import OTHERS, DayCounts
 from webhook.server.page.renderer import MAX_VALUE, PageRenderer, asset
@@ -93,8 +93,7 @@ def cluster() -> MemoryCluster:
 async def test_modes_are_those_that_reviews_have() -> None:
     rows, _ = await namespace_table(cluster(), builders.settings(), DayCounts())
     modes = {name: {cell.policy: cell.mode for cell in cells} for name, cells in rows.items()}
-    off = dict.fromkeys(("instancetypes", "eviction", "naming"), "off")
-    assert modes["shop"] == {"scheduling": "enforce", "migration": "warn", **off}
+    assert modes["shop"] == dict.fromkeys(BY_NAME, "off") | {"scheduling": "enforce", "migration": "warn"}
     assert (modes["lab"]["scheduling"], modes["odd"]["scheduling"]) == ("audit", "invalid label")
     assert "plain" not in modes
 
