@@ -12,7 +12,14 @@ import pytest
 from tests.cluster.fake_apiserver import ApiServers, FakeClock
 from tests.cluster.live_case import ready
 from tests.waiting import until
-from webhook.cluster.live import CACHED_VMIS, REMEMBERED_SECONDS, SHARED_BYTES, RecentAnswers, RememberedVmis, shared_text
+from webhook.cluster.live import (
+    CACHED_VMIS,
+    REMEMBERED_SECONDS,
+    SHARED_BYTES,
+    RecentAnswers,
+    RememberedVmis,
+    shared_text,
+)
 from webhook.k8s.resources import NODES
 from webhook.kubevirt.types.views import VirtualMachineInstance
 
