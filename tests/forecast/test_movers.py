@@ -136,7 +136,7 @@ def test_targets_and_reviews_are_those_of_each_vm_by_itself(world: ClusterObject
         index.put(msgspec.structs.replace(node, unschedulable=True))
         vmis = cluster.vmis.values()
         found = (movers.mover_of(vmi, planner._classes, planner._present(vmi)) for vmi in vmis)
-        for mover, eligibility in planner._review(found):
+        for mover, eligibility in planner._with_eligibility(found):
             expected = index.review(mover.requirements)
             assert (eligibility.bitset, eligibility.failures) == (expected.bitset, expected.failures)
             assert eligibility.names() == expected.names()

@@ -264,6 +264,10 @@ def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
 class Planner:
     """Moves VMs from the nodes of a cluster to others, step by step.
 
+    Where a pod or a VM is stands in several places, which agree after each method that changes one of them (`_land`,
+    `_remove`, `_leave`, `_settle`, `_delete`): in ``cluster`` (``vmis``, ``launchers``), by node in ``_on`` and
+    ``_vms``, and in the simulation. `Moves` has bound a VM that moves there before `_leave` and `_settle`.
+
     Args:
         cluster: it is changed as drains or an update would change it.
         limits: how many migrations run concurrently.
@@ -291,7 +295,7 @@ class Planner:
         self._moved: Final[Counter[str]] = Counter()
         # How many VMs of each namespace stay because others move: it is not known which do.
         self._contested: Final[Counter[str]] = Counter()
-        self._reviews: Final[dict[NamespacedName, QuotaReview]] = {}
+        self._quota_reviews: Final[dict[NamespacedName, QuotaReview]] = {}
         self._rules: Final[dict[NamespacedName, MigrationRules]] = {}
         # The nodes that do not meet what a VM requires, for what VMs that are alike share and no cordon changes.
         self._failures: Final[dict[Requirement, tuple[Failure, ...]]] = {}
@@ -313,7 +317,7 @@ class Planner:
         for pod in running:
             self._on.setdefault(pod.node_name, {})[namespaced_name(pod)] = pod
         # The migrations whose target pods stay where they are: they never end, or end with the eviction of the pod.
-        self._staying: Final[list[tuple[Vmi, Migration, LauncherPod]]] = []
+        self._stuck_targets: Final[list[tuple[Vmi, Migration, LauncherPod]]] = []
         left_behind: list[LauncherPod] = []
         for key, vmi in [*cluster.vmis.items()]:
             if vmi.node_name and not vmi.has_ended:
@@ -348,7 +352,7 @@ class Planner:
             return []
         is_lost = target.node_name not in cluster.views or _handler_problem(vmi, cluster)
         if is_lost or eviction_plan(vmi, cluster).outcome == report.SHUTS_DOWN:
-            self._staying.append((vmi, migration, target))
+            self._stuck_targets.append((vmi, migration, target))
             return []
         source = cluster.pod_of(vmi)
         cluster.vmis[key] = movers.moved(vmi, target.node_name)
@@ -381,7 +385,7 @@ class Planner:
                 f"VMs have more than {MOST_SIZES} sizes: for those of any further size, scores are compared only among"
                 f" {count}, as many as kube-scheduler scores"
             )
-        yield from dict.fromkeys(gap for review in self._reviews.values() for gap in review.gaps)
+        yield from dict.fromkeys(gap for review in self._quota_reviews.values() for gap in review.gaps)
 
     def assumptions(self, vms: Iterable[VmPlan]) -> Iterator[str]:
         """What the plans of VMs take for granted beside what all do, sentences."""
@@ -433,12 +437,12 @@ class Planner:
         for node in before:
             index.put(replace(node, unschedulable=True))
         leaving = [vmi for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
-        departing = [*self._departing(nodes)]
+        in_flight_vms = [*self._already_migrating(nodes)]
         held_up = [*self._held_up(nodes)]
         vms, jobs = self.carry_out([(vmi, eviction_plan(vmi, self._cluster)) for vmi in leaving], nodes)
         both = zip(leaving, vms, strict=True)
         ending = [self._cluster.pod_of(vmi) for vmi, vm in both if vm.outcome == report.SHUTS_DOWN]
-        vms = sorted([*vms, *departing, *held_up], key=lambda vm: (nodes.index(vm.node), vm.namespace, vm.name))
+        vms = sorted([*vms, *in_flight_vms, *held_up], key=lambda vm: (nodes.index(vm.node), vm.namespace, vm.name))
         # All of them have ended when the next nodes are drained.
         self._cluster.arrivals.clear()
         for node in before:
@@ -451,7 +455,7 @@ class Planner:
     def _present_notes(self, groups: Sequence[Sequence[str]]) -> Iterator[str]:
         """What goes on in the cluster before the first drain, sentences."""
         first, every = frozenset(groups[0] if groups else ()), {name for nodes in groups for name in nodes}
-        for vmi, migration, target in self._staying:
+        for vmi, migration, target in self._stuck_targets:
             if target.node_name in first and not _handler_problem(vmi, self._cluster):
                 ended = f"migration {migration.meta.name or ''} of {'/'.join(namespaced_name(vmi))}"
                 yield (
@@ -471,7 +475,7 @@ class Planner:
                     " and kubectl drain waits for them without end."
                 )
 
-    def _departing(self, nodes: Sequence[str]) -> Iterator[VmPlan]:
+    def _already_migrating(self, nodes: Sequence[str]) -> Iterator[VmPlan]:
         """The VMs that leave nodes by migrations in flight, which need no other one."""
         for key, arrival in self._cluster.arrivals.items():
             if arrival.source not in nodes:
@@ -485,7 +489,7 @@ class Planner:
 
     def _held_up(self, nodes: Sequence[str]) -> Iterator[VmPlan]:
         """The VMs whose target pods keep nodes from being drained, because their migrations never end."""
-        for vmi, migration, target in self._staying:
+        for vmi, migration, target in self._stuck_targets:
             if target.node_name in nodes and (problem := _handler_problem(vmi, self._cluster)):
                 reason = (
                     f"virt-api denies the eviction of its target pod ({_TARGET_POD}) until migration"
@@ -506,7 +510,7 @@ class Planner:
         """
         plans: dict[NamespacedName, VmPlan] = {}
         migrating = []
-        leaving: dict[str, list[PodUsage]] = {}
+        shutting_down: dict[str, list[PodUsage]] = {}
         for vmi, decision in decided:
             key = namespaced_name(vmi)
             plans[key] = decision
@@ -517,13 +521,13 @@ class Planner:
             elif decision.outcome == report.SHUTS_DOWN and self._together:
                 if key[0] in self._cluster.quotas:
                     mover = movers.mover_of(vmi, self._classes, self._present(vmi))
-                    leaving.setdefault(key[0], []).append(mover.usage.negated)
+                    shutting_down.setdefault(key[0], []).append(mover.usage.negated)
                 self._leave(vmi, vmi.node_name, moves=False)
-        freed = {namespace: add_usages(usages) for namespace, usages in leaving.items()}
+        freed = {namespace: add_usages(usages) for namespace, usages in shutting_down.items()}
         others = self._evicted_others(nodes) if self._cluster.quotas and migrating else ()
         freeing = ((key[0], usage_of(pod, self._classes.load_of(pod).requests, ()).negated) for key, pod in others)
         evicted = {namespace: add_usages(gone) for namespace, gone in group(freeing).items()}
-        leaving_vms = []
+        to_move = []
         for vmi in migrating:
             mover = movers.mover_of(vmi, self._classes, self._present(vmi))
             namespace = mover.key[0]
@@ -531,8 +535,8 @@ class Planner:
                 plans[mover.key] = plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=plans[mover.key].notes)
                 self.blocked.append(Blocked(report.QUOTA, vmi))
             else:
-                leaving_vms.append(mover)
-        plans.update(self._find_nodes(leaving_vms, plans, freed))
+                to_move.append(mover)
+        plans.update(self._find_nodes(to_move, plans, freed))
         for key, plan in plans.items():
             if plan.outcome == report.MOVES and plan.to in nodes:
                 reason = (
@@ -547,7 +551,7 @@ class Planner:
                 each.memory,
                 each.code in report.PENDING,
                 each.namespace,
-                review.at_once if (review := self._reviews.get((each.namespace, each.name))) else None,
+                review.at_once if (review := self._quota_reviews.get((each.namespace, each.name))) else None,
                 *self._time_of(self._cluster.vmis[each.namespace, each.name], each.code),
             )
             for each in plans.values()
@@ -604,7 +608,7 @@ class Planner:
         if not quotas:
             return ""
         review = review_quotas(quotas, mover.usage, left_behind=self._moved[namespace], beside=freed)
-        self._reviews[mover.key] = review
+        self._quota_reviews[mover.key] = review
         if not review.problem and review.at_once is not None and review.at_once < self._limits.per_cluster:
             key = (namespace, review.limited_by)
             self._narrow[key] = min(review.at_once, self._narrow.get(key, review.at_once))
@@ -628,14 +632,14 @@ class Planner:
 
         ``freed`` is what VMs that shut down free in the quotas of their namespaces.
         """
-        review = list(self._review(vms))
-        alone = {mover.key: self._simulation.filter(mover.pod, eligibility) for mover, eligibility in review}
+        with_eligibility = list(self._with_eligibility(vms))
+        alone = {mover.key: self._simulation.filter(mover.pod, eligibility) for mover, eligibility in with_eligibility}
         strays = {mover.key: self._strays(mover) & ~alone[mover.key].feasible for mover in vms if mover.scheduled}
-        placed, packed = self._move_all(review)
+        placed, packed = self._move_all(with_eligibility)
         turns = {key: turn for turn, key in enumerate(placed, 1)}
         departures = {at: Departure.of(self._cluster.views[self._names[at]]) for at in {*placed.values()}}
         move_plans = {}
-        for mover, eligibility in review:
+        for mover, eligibility in with_eligibility:
             key, nodes = mover.key, alone[mover.key].feasible
             source = self._cluster.index.get(plans[key].node)
             plan = replace(
@@ -660,22 +664,24 @@ class Planner:
             code, reason = self._doubt(mover, nodes, strays.get(key, 0), is_packed=key in packed)
             move_plans[key] = replace(plan, to=node, turn=turns[key], notes=notes, code=code, reason=reason)
         astray = {key for key, others in strays.items() if others}
-        self._wait_for_quotas([mover for mover, _ in review], move_plans, freed, astray)
+        self._wait_for_quotas([mover for mover, _ in with_eligibility], move_plans, freed, astray)
         for mover in vms:
             if mover.key in placed:
                 self._leave(mover.vmi, plans[mover.key].node, moves=True)
                 self._settle(mover, move_plans[mover.key].to)
-        self._preempt(review, move_plans)
+        self._preempt(with_eligibility, move_plans)
         return move_plans
 
-    def _preempt(self, review: Sequence[tuple[Mover, Eligibility]], move_plans: dict[NamespacedName, VmPlan]) -> None:
+    def _preempt(
+        self, with_eligibility: Sequence[tuple[Mover, Eligibility]], move_plans: dict[NamespacedName, VmPlan]
+    ) -> None:
         """Have VMs move for which kube-scheduler deletes pods of lower priority, the highest priority first.
 
         What such pods leave may be room for others that block.
         """
         lowest = self._lowest_priority
         waiting: list[tuple[int, Mover, Eligibility]] = []
-        for mover, eligibility in review:
+        for mover, eligibility in with_eligibility:
             plan = move_plans[mover.key]
             if plan.code not in (report.NO_ROOM, report.PODS_APART):
                 continue
@@ -772,7 +778,7 @@ class Planner:
             note = f"kube-scheduler preempts it there for {'/'.join(mover.key)}, and it shuts down"
             move_plans[vm] = replace(plan, notes=(*plan.notes, note))
 
-    def _review(self, vms: Iterable[Mover]) -> Iterator[tuple[Mover, Eligibility]]:
+    def _with_eligibility(self, vms: Iterable[Mover]) -> Iterator[tuple[Mover, Eligibility]]:
         """Which nodes meet what VMs require; of a node, a plan changes nothing but whether it is cordoned."""
         index, now = self._cluster.index, dict[Requirement, tuple[Failure, ...]]()
         everything = index.review(())
@@ -862,41 +868,41 @@ class Planner:
         return report.MIGRATES, ""
 
     def _move_all(
-        self, review: Sequence[tuple[Mover, Eligibility]]
+        self, with_eligibility: Sequence[tuple[Mover, Eligibility]]
     ) -> tuple[dict[NamespacedName, int], set[NamespacedName]]:
         """Nodes for VMs, and the VMs that only a tight packing leaves room for."""
         if not self._together:
-            return self._move_in_turn(review)
-        by_score = self._moves.move_all(review, _MOST_ROUNDS, tightly=False)
-        if len(by_score) == len(review):
+            return self._move_in_turn(with_eligibility)
+        by_score = self._moves.move_all(with_eligibility, _MOST_ROUNDS, tightly=False)
+        if len(by_score) == len(with_eligibility):
             return by_score, set()
-        self._moves.undo_all(review, by_score)
-        hardest_first = sorted(review, key=lambda each: (each[1].count, -each[0].memory, each[0].key))
+        self._moves.undo_all(with_eligibility, by_score)
+        hardest_first = sorted(with_eligibility, key=lambda each: (each[1].count, -each[0].memory, each[0].key))
         tight = self._moves.move_all(hardest_first, _MOST_ROUNDS, tightly=True)
         if len(tight) > len(by_score):
             return tight, tight.keys() - by_score.keys()
-        self._moves.undo_all(review, tight)
-        self._moves.make_all(review, by_score)
+        self._moves.undo_all(with_eligibility, tight)
+        self._moves.make_all(with_eligibility, by_score)
         return by_score, set()
 
     def _move_in_turn(
-        self, review: Sequence[tuple[Mover, Eligibility]]
+        self, with_eligibility: Sequence[tuple[Mover, Eligibility]]
     ) -> tuple[dict[NamespacedName, int], set[NamespacedName]]:
         """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
 
         By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
         """
-        by_name = self._moves.move_all(review, _MOST_ROUNDS_IN_TURN, tightly=False)
-        smallest_first = sorted(review, key=lambda each: each[0].memory)
-        if all(map(is_, smallest_first, review)):
+        by_name = self._moves.move_all(with_eligibility, _MOST_ROUNDS_IN_TURN, tightly=False)
+        smallest_first = sorted(with_eligibility, key=lambda each: each[0].memory)
+        if all(map(is_, smallest_first, with_eligibility)):
             return by_name, set()
-        self._moves.undo_all(review, by_name)
+        self._moves.undo_all(with_eligibility, by_name)
         by_size = self._moves.move_all(smallest_first, _MOST_ROUNDS_IN_TURN, tightly=False)
         contested = by_name.keys() ^ by_size.keys()
         if len(by_size) > len(by_name):
             return by_size, contested
-        self._moves.undo_all(review, by_size)
-        self._moves.make_all(review, by_name)
+        self._moves.undo_all(with_eligibility, by_size)
+        self._moves.make_all(with_eligibility, by_name)
         return by_name, contested
 
     def _blocked_plan(self, about: VmPlan, mover: Mover, alone: FilterResult, left: FilterResult) -> VmPlan:
