@@ -37,7 +37,8 @@ OWNED: Mapping[str, tuple[str, ...]] = {
     "scheduling/virtualmachineinstances": ("/spec/schedulerName",),
     "scheduling/virtualmachines": ("/spec/template/spec/schedulerName",),
     "instancetypes/virtualmachines": ("/spec/instancetype", "/spec/preference", "/spec/template"),
-    "instancetypes/virtualmachineinstances": ("/spec",),
+    # As KubeVirt does, an instancetype and a preference write the annotations that their ``spec`` has.
+    "instancetypes/virtualmachineinstances": ("/spec", _ANNOTATIONS),
     "migration/pods": ("/spec/affinity",),
 }
 _OWN_ANNOTATIONS = re.compile(rf"{re.escape(names.DOMAIN)}/|(\w+\.)?kubevirt\.io/")
@@ -115,6 +116,10 @@ def _patch(endpoint: Endpoint, review: Json, operations: list[Json]) -> None:
         for obj in (before, after)
     ]
     require(others[0] == others[1], "nothing in the metadata but annotations is written", others[1])
+    was, now = ((obj.get("metadata") or {}).get("annotations") or {} for obj in (before, after))
+    for key, value in was.items():
+        if not _OWN_ANNOTATIONS.match(key):
+            require(key in now and now[key] == value, "an owner's annotation stays", key)
 
 
 def _written(path: str, value: Any, owned: tuple[str, ...]) -> Iterator[str]:
