@@ -419,10 +419,11 @@ def permissions(key: Key[Any]) -> set[tuple[str, ...]]:
 @pytest.mark.parametrize("policy", registry.POLICIES, ids=lambda policy: policy.name)
 def test_a_policys_rights_are_what_its_facts_need_and_nothing_more(policy: AnyPolicy) -> None:
     needed: set[tuple[str, ...]] = set()
-    for case in CASES.values():
-        if BY_PATH[case.path].policy == policy.name:
-            _, cluster = decide(case.path, case.body, case.facts, case.section)
-            needed |= {each for key in cluster.reads for each in permissions(key)}
+    cases = [case for case in CASES.values() if BY_PATH[case.path].policy == policy.name]
+    assert cases, "a policy without a case would need no rights"
+    for case in cases:
+        _, cluster = decide(case.path, case.body, case.facts, case.section)
+        needed |= {each for key in cluster.reads for each in permissions(key)}
     granted = {each[:3] for right in policy.rights for each in right.permissions}
     assert granted == needed
 

@@ -18,7 +18,7 @@ from tests.builders import installed
 from tests.review.memory import MemoryCluster
 from tests.server.page.conftest import HOSTILE, labeled, record
 from tests.waiting import other_turns
-from webhook.errors import InputError
+from webhook.errors import InputError, Unavailable
 from webhook.facts import Key, KubeVirtKey, NamespaceKey
 from webhook.policies.registry import BY_NAME, ENDPOINTS
 from webhook.server.explanations.explainer import MAX_QUERY
@@ -96,6 +96,13 @@ async def test_modes_are_those_that_reviews_have() -> None:
     assert modes["shop"] == dict.fromkeys(BY_NAME, "off") | {"scheduling": "enforce", "migration": "warn"}
     assert (modes["lab"]["scheduling"], modes["odd"]["scheduling"]) == ("audit", "invalid label")
     assert "plain" not in modes
+
+
+async def test_the_mode_of_a_namespace_that_cannot_be_read_is_unknown() -> None:
+    shop = NAMESPACES[0]
+    unreadable: dict[Key[Any], object] = {KubeVirtKey(): installed(), NamespaceKey("shop"): Unavailable("no answer")}
+    rows, _ = await namespace_table(MemoryCluster(unreadable, listed=[shop]), builders.settings(), DayCounts())
+    assert {cell.mode for cell in rows["shop"]} == {"unknown"}
 
 
 async def test_where_a_policy_counts_everywhere_all_namespaces_are_shown() -> None:
