@@ -21,6 +21,7 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import bitset_positions
 from webhook.placement.profiles import Profile, Profiles
 from webhook.placement.running_pods import RunningPod, incoming
+from webhook.placement.scores import IMAGE_VOLUMES_SCORED_SINCE
 from webhook.placement.simulate import Simulation
 from webhook.placement.target_pods import own_requirements
 
@@ -38,6 +39,10 @@ NODES = [f"node-{number}" for number in range(9)]
 SPACES = ["shop", "lab"]
 APPS = ["web", "db", "cache"]
 IMAGES = {"registry.example/kubevirt/virt-launcher:v1": 600_000_000, "registry.example/disk:v2": 300_000_000}
+OTHER_IMAGE = "registry.example/other:v3"
+# Of volumes, and so large that it decides.
+DISK_IMAGE = "registry.example/containerdisk:v4"
+DISK_SIZE = 5_000_000_000
 KVM = "devices.kubevirt.io/kvm"
 NAMESPACES: Mapping[str, Mapping[str, str]] = {each: {} for each in SPACES}
 # What selects the pods of Services, by namespace; pods with both labels belong to two.
@@ -72,6 +77,7 @@ class Dice(random.Random):
         amounts = {"cpu": str(cpus), "memory": f"{cpus * self.choice([2, 4])}Gi", "pods": self.choice(["12", "110"])}
         amounts[KVM] = self.choice(["20", "110", "1k"])
         listed = [{"names": [image], "sizeBytes": size} for image, size in IMAGES.items() if self.happens(0.5)]
+        listed += [{"names": [DISK_IMAGE], "sizeBytes": DISK_SIZE}] if self.happens(0.4) else []
         make_node(plane.admin, name, labels, listed, amounts)
         taints = [
             {"key": key, "value": "yes", "effect": effect}
@@ -106,6 +112,8 @@ class Dice(random.Random):
             )
             if self.happens(0.2)
         ]
+        if VERSION >= IMAGE_VOLUMES_SCORED_SINCE and self.happens(0.4):
+            spec["volumes"] = [{"name": "disk", "image": {"reference": self.choice([DISK_IMAGE, OTHER_IMAGE])}}]
         spec["affinity"] = self.affinity()
         if self.happens(0.4):
             spec["topologySpreadConstraints"] = [self.spread(key) for key in self.sample([HOSTNAME, ZONE], 1)]
@@ -120,7 +128,7 @@ class Dice(random.Random):
         if self.happens(0.8):
             requests["memory"] = self.choice(["35M", "450Mi", "1Gi", "2300Mi", "5Gi"])
         devices = {KVM: "1"} if vm else {}
-        image = self.choice([*IMAGES, "registry.example/other:v3"])
+        image = self.choice([*IMAGES, OTHER_IMAGE])
         return {"name": name, "image": image, "resources": {"requests": requests | devices, "limits": devices}}
 
     def affinity(self) -> Json:
@@ -188,6 +196,15 @@ class Simulated:
         assert position is not None
         self.simulation.bind(self.pods[name][0], position)
 
+    def terminate(self, name: str, node: str) -> None:
+        """Have a pod be deleted that no kubelet ends."""
+        position = self.index.position(node)
+        assert position is not None
+        pod, _ = self.pods[name]
+        self.simulation.unbind(pod, position)
+        info = msgspec.structs.replace(pod.info, is_terminating=True)
+        self.simulation.bind(msgspec.structs.replace(pod, info=info), position)
+
     def about(self, name: str) -> Mapping[str, Any]:
         """The scores of a pod, for a message."""
         pod, spec = self.pods[name]
@@ -223,6 +240,9 @@ def test_pods_land_where_the_simulation_says(own_plane: OwnPlane, seed: int) -> 
         if chosen:
             ties.append(len(expected))
             simulated.bind(name, chosen)
+            if dice.happens(0.15):
+                plane.admin.delete(PODS, name, space)
+                simulated.terminate(name, chosen)
         else:
             # It must not come in between later.
             homeless += 1
