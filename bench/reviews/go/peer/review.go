@@ -96,6 +96,7 @@ type status struct {
 }
 
 type notes struct {
+	UID       string `json:"uid"`
 	Mode      string `json:"mode"`
 	Decision  string `json:"decision"`
 	Reason    string `json:"reason"`
@@ -252,7 +253,7 @@ func serve[T any](w http.ResponseWriter, request *http.Request, r *reviewer, at 
 	}
 	mode, decided := evaluate(ctx, r, at, in.Request)
 	out := decided.under(mode, at.policy)
-	out.UID = in.Request.UID
+	out.UID, out.Notes.UID = in.Request.UID, in.Request.UID
 	r.metrics.decisions.WithLabelValues(
 		at.policy, at.resource, mode, out.Notes.Decision, decided.reason.Code, strconv.FormatBool(in.Request.DryRun),
 	).Inc()
@@ -328,6 +329,10 @@ func (d *decision) under(mode, policy string) response {
 		first := &d.changes[0]
 		would := reason{first.Reason, "would set " + strings.Join(first.Path, ".") + " to " + first.New}
 		effects = append([]reason{would}, effects...)
+	}
+	switch d.reason.Code {
+	case lookupFailed, "vmi-unreadable", "instancetype-unreadable":
+		out.Notes.Decision = "error"
 	}
 	for _, effect := range effects {
 		if mode != "audit" {
