@@ -121,7 +121,13 @@ def test_every_command_has_its_options_once_in_the_same_order_and_with_a_help() 
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        *(("reviw", "review"), ("tset", "test"), ("explain migratoin", "migration"), ("review --confg", "--config")),
+        *(
+            ("reviw", "review"),
+            ("tset", "test"),
+            ("explain migratoin", "migration"),
+            ("explain vmm", "vm"),
+            ("review --confg", "--config"),
+        ),
         *((words, "") for words in ("xyzzy", "review", "expand", "serve --xyzzy", "config check")),
     ],
 )

@@ -86,18 +86,6 @@ class Lazy(CommandGroup):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words name; for a mistyped one, those that it may mean."""
-        if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from difflib import get_close_matches
-
-            near = " or ".join(get_close_matches(args[0], _COMMANDS, n=3, cutoff=0.5))
-            hint = f" Did you mean {near}?" if near else ""
-            ctx.fail(f"No such command {args[0]!r}.{hint}")
-        return super().resolve_command(ctx, args)
-
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands that begin with a text, without importing them."""
         from click.shell_completion import CompletionItem

@@ -198,7 +198,17 @@ def output_option(*formats: str, passes_default: bool = True) -> _Decorator:
 
 
 class CommandGroup(click.Group):
-    """A group whose ``--help`` cuts no sentence."""
+    """A group whose ``--help`` cuts no sentence, and which knows the commands that it has not imported yet."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words name; for a mistyped one, those that it may mean."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            # click looks for them among those that are imported.
+            raise click.NoSuchCommand(error.command_name, possibilities=self.list_commands(ctx), ctx=ctx) from None
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
         """The commands, each with the first sentence of its help."""

@@ -1,26 +1,17 @@
-"""Health and metrics: what is counted, how it is rendered, and the listeners that answer with it.
-
-prometheus_client takes a lock and five calls for each count, and a review counts three times. Here all counting happens
-on the event loop, in plain integers, and so does collecting.
-"""
+"""Health and metrics: what is counted, how it is rendered, and the listeners that answer with it."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from webhook.admission.wire import is_dry_run
 from webhook.policy import Endpoint
@@ -39,7 +30,6 @@ from webhook.text import visible
 KEPT_SECONDS: Final = 1.0
 # From half a millisecond, which is a usual review, to the API server's longest timeout.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_BOUNDS: Final = [floatToGoString(bound) for bound in (*BUCKETS, float("inf"))]  # type: ignore[no-untyped-call]
 METRICS_PATH: Final = "/metrics"
 # Between two answers about health on one connection: probes ask once on each.
 SETTLE_SECONDS: Final = 0.1
@@ -100,35 +90,8 @@ def _family(metric: StateMetric) -> GaugeMetricFamily | CounterMetricFamily:
     return kind(metric.name, metric.text, labels=metric.labels)
 
 
-class _Latencies(msgspec.Struct):
-    """How long the requests of one endpoint took: requests in each bucket, the last beyond all bounds, and seconds."""
-
-    counts: list[int]
-    total: float = 0.0
-
-
-class _LatencyHistogram(Collector):
-    """How long requests take, by the path of the endpoint; callers add to ``latencies`` directly, as for a counter."""
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        self._created: Final = time.time()
-        self.latencies: Final = {path: _Latencies([0] * len(_BOUNDS)) for path in paths}
-
-    def collect(self) -> Iterable[Metric]:
-        name, text = "kubevirt_webhook_latency_seconds", "Time from a request's headers to its answer."
-        family = HistogramMetricFamily(name, text, labels=("webhook",))
-        for path, latencies in self.latencies.items():
-            buckets = zip(_BOUNDS, map(float, accumulate(latencies.counts)), strict=True)
-            family.add_metric((path,), [*buckets], latencies.total)
-            family.add_sample(f"{name}_created", {"webhook": path}, self._created)
-        yield family
-
-
-class _Family(CollectorRegistry):
-    """A registry of one metric."""
-
+class _OneMetric(Collector):
     def __init__(self, metric: Metric) -> None:
-        super().__init__()
         self._metric: Final = metric
 
     def collect(self) -> Iterable[Metric]:
@@ -161,7 +124,7 @@ class Rendering:
         try:
             parts = []
             for metric in self._registry.collect():
-                parts.append(generate_latest(_Family(metric)))
+                parts.append(generate_latest(_OneMetric(metric)))
                 # Reviews come between: all of it in one go would hold them up for many times what one takes.
                 await asyncio.sleep(0)
             self._text = b"".join(parts)
@@ -186,13 +149,19 @@ class Metrics(Observer, TrafficObserver):
         self.registry: Final = CollectorRegistry(auto_describe=True)
         self._log: Final = log
         paths = tuple(paths)
-        latency = _LatencyHistogram(paths)
-        self._latencies: Final = latency.latencies
         self._requests: Final = self._counter(
             *("kubevirt_webhook_requests", "HTTP requests at an endpoint by status code.", ("webhook", "code")),
             [(path, str(code)) for path in paths for code in _STATUSES],
         )
-        self.registry.register(latency)
+        self._latencies: Final = Histogram(
+            "kubevirt_webhook_latency_seconds",
+            "Time from a request's headers to its answer.",
+            ("webhook",),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        for path in paths:
+            self._latencies.labels(path)
         text = "Requests that met an internal error; each has a line in the log."
         self._panics: Final = self._counter("kubevirt_webhook_panics", text, ("webhook",), [(path,) for path in paths])
         text = "Evaluated requests; dry_run distinguishes those that change nothing."
@@ -202,40 +171,33 @@ class Metrics(Observer, TrafficObserver):
         text = "HTTP requests for explanations by status code."
         self._explained: Final = self._counter("kubevirt_webhook_explain_requests", text, ("code",), series)
 
-    def _counter(self, name: str, text: str, labels: Labels, series: Iterable[Labels] = ()) -> dict[Labels, int]:
-        """A counter with labels; ``series`` are shown before anything was counted.
-
-        Callers add to it directly, for a method would be most of the cost.
-        """
-        counts = dict.fromkeys(series, 0)
-        self.registry.register(MetricsState([StateMetric(f"{name}_total", text, lambda: counts, labels, time.time())]))
-        return counts
+    def _counter(self, name: str, text: str, labels: Labels, series: Iterable[Labels] = ()) -> Counter:
+        """A counter with labels; ``series`` are shown before anything was counted."""
+        counter = Counter(name, text, labels, registry=self.registry)
+        for values in series:
+            counter.labels(*values)
+        return counter
 
     def on_served(self, path: str, status: int, seconds: float) -> None:
         """Count an HTTP request at an endpoint."""
-        key = (path, str(status))
-        self._requests[key] = self._requests.get(key, 0) + 1
-        latencies = self._latencies[path]
-        latencies.counts[bisect_left(BUCKETS, seconds)] += 1
-        latencies.total += seconds
+        self._requests.labels(path, str(status)).inc()
+        self._latencies.labels(path).observe(seconds)
 
     def on_crash(self, path: str, error: BaseException) -> None:
         """Count and log an exception that no handler expects."""
-        self._panics[path,] = self._panics.get((path,), 0) + 1
+        self._panics.labels(path).inc()
         self._log("internal error while a request was answered", path, error)
 
     def on_explained(self, status: int) -> None:
         """Count a request for an explanation."""
-        self._explained[str(status),] = self._explained.get((str(status),), 0) + 1
+        self._explained.labels(str(status)).inc()
 
     def on_evaluated(self, endpoint: Endpoint, evaluation: Evaluation, seconds: float) -> None:
         """Count an evaluation."""
         code = evaluation.decision.reasons[0].code
-        key = (
-            *(endpoint.policy, endpoint.resource, evaluation.mode, evaluation.label, code),
-            "true" if is_dry_run(evaluation.request) else "false",
-        )
-        self._decisions[key] = self._decisions.get(key, 0) + 1
+        dry_run = "true" if is_dry_run(evaluation.request) else "false"
+        labels = (endpoint.policy, endpoint.resource, evaluation.mode, evaluation.label, code, dry_run)
+        self._decisions.labels(*labels).inc()
 
     def on_failure(self, endpoint: Endpoint, error: BaseException) -> None:
         """Count and log a bug in a policy or beneath it."""

@@ -60,14 +60,11 @@ class SpanObserver(Observer):
 
 def _continuing_trace() -> Middleware:
     """A middleware: spans that are made during a request belong to the trace that its headers name."""
-    from opentelemetry import context
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    propagator = TraceContextTextMapPropagator()
+    from opentelemetry import context, propagate
 
     @web.middleware
     async def continue_trace(request: web.Request, handler: Handler) -> web.StreamResponse:
-        token = context.attach(propagator.extract(request.headers))
+        token = context.attach(propagate.extract(request.headers))
         try:
             return await handler(request)
         finally:
@@ -106,7 +103,7 @@ async def with_tracing(exporter: Any = None) -> AsyncIterator[Contribution]:
     Without an exporter they go to OTLP over HTTP; an `InputError` where OpenTelemetry is not installed.
     """
     try:
-        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -117,7 +114,9 @@ async def with_tracing(exporter: Any = None) -> AsyncIterator[Contribution]:
     except ImportError as error:
         what = f"OpenTelemetry is not installed: {error}"
         raise InputError(what, "traces", "install kubevirt-webhook[otel], or set traces: off") from None
-    resource = Resource.create({"service.name": _NAME, "service.version": __version__})
+    own = Resource.create({"service.name": _NAME, "service.version": __version__})
+    # Else the environment's OTEL_SERVICE_NAME would not count: what code says is merged last.
+    resource = own.merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import binascii
 import fnmatch
 import time
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
+from aiohttp import encode_basic_auth
 from cachetools import TTLCache
 
 from webhook.images.manifests import DOCKER_HUB
@@ -49,7 +50,7 @@ class RegistryCredentials(msgspec.Struct, frozen=True):
 
     def basic(self) -> str:
         """The value of the ``Authorization`` header for Basic authentication."""
-        return "Basic " + b64encode(f"{self.username}:{self.password}".encode()).decode("ascii")
+        return encode_basic_auth(self.username, self.password)
 
 
 # The credentials of one or several pull secrets by key, as the secrets have them.
@@ -94,7 +95,8 @@ def _credentials(entry: Any) -> RegistryCredentials | None:
             return None
     if not (isinstance(username, str) and isinstance(password, str) and username and password):
         return None
-    is_sane = max(len(username), len(password)) <= _MAX_CREDENTIAL
+    # A colon would end the name (RFC 7617).
+    is_sane = max(len(username), len(password)) <= _MAX_CREDENTIAL and ":" not in username
     return RegistryCredentials(username, password) if is_sane else None
 
 
