@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import Final, TypeAlias
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -216,7 +217,7 @@ def problem_of(error: Exception, path: str, traffic: TrafficObserver) -> tuple[i
         return 405, f"{error.method[:20]} is not answered here; use {methods}", {"Allow": methods}
     if isinstance(error, web.HTTPMove):
         # Without a host: whatever the request names, its answer leads to nobody else's.
-        to = error.location.raw_path_qs
+        to = urlsplit(str(error.location))._replace(scheme="", netloc="").geturl()
         return error.status, f"this is at {to}", {"Location": to}
     traffic.on_crash(path, error)
     return 500, "internal error; see the kubevirt-webhook log", {}
