@@ -146,6 +146,22 @@ PARAMETERS: Final[Sequence[Key]] = (
         "VMs get the [fields](../instancetype-updates.md#expansion) of their instancetype instead of its name",
     ),
     Key(
+        names.REQUIRE_INSTANCETYPE_ANNOTATION,
+        "Namespace",
+        "`true`, `false`",
+        "`sizes.requireInstancetype`",
+        _ADMINS,
+        "VMs may set [no size themselves](../sizes.md#require-an-instancetype)",
+    ),
+    Key(
+        names.SIZE_LIMITS_ANNOTATION,
+        "Namespace",
+        "JSON of a range of `sizes.limits`, or of a list of them; empty: any size",
+        "`sizes.limits`",
+        _ADMINS,
+        "the [sizes](../sizes.md#limit-sizes) that VMs may set themselves",
+    ),
+    Key(
         names.INSTANCETYPE_ANNOTATION,
         "VMI without a VM",
         f"{_reference('instancetype')}; empty: none",

@@ -31,6 +31,7 @@ from webhook.policies.migration import reasons as migration
 from webhook.policies.naming import reasons as naming
 from webhook.policies.registry import BY_NAME, POLICIES
 from webhook.policies.scheduling import reasons as scheduling
+from webhook.policies.sizes import reasons as sizes
 
 Arguments = tuple[Any, ...]
 # The arguments of each sentence, by its name.
@@ -259,6 +260,25 @@ NAMING: Final[Examples] = {
     "migratable": NOTHING,
 }
 
+SIZES: Final[Examples] = {
+    "out_of_limits": (("16 vCPUs are more than 8", "1 to 8 vCPUs, 1Gi to 64Gi memory in steps of 512Mi"),),
+    "instancetype_required": (
+        ("spec.template.spec.domain.cpu.cores", "an instancetype"),
+        ("spec.domain.memory.guest", "an allowed instancetype (u1.small, u1.medium)"),
+    ),
+    "within_limits": NOTHING,
+    "no_inline_size": NOTHING,
+    "has_instancetype": NOTHING,
+    "written_by_a_webhook": NOTHING,
+    "size_unchanged": NOTHING,
+    "no_size_limits": NOTHING,
+    "limits_invalid": (("annotation kubevirt-webhook.github.io/size-limits:1: limits[0].cpu.maxx: unknown setting",),),
+    "by_kubevirt": NOTHING,
+    "owned_by_a_vm": NOTHING,
+    "invalid": (("spec.domain.memory.guest is not a valid quantity; use for example 4Gi, 1500m or 2e9",),),
+    "lookup_failed": (("where KubeVirt runs cannot be read: no answer",),),
+}
+
 # The policy that speaks in the examples; what more than one policy says has the first.
 CATALOGUES: Final[Mapping[str, tuple[ModuleType, names.PolicyName, Examples]]] = {
     "common": (common, names.SCHEDULING, COMMON),
@@ -267,6 +287,7 @@ CATALOGUES: Final[Mapping[str, tuple[ModuleType, names.PolicyName, Examples]]] =
     "migration": (migration, names.MIGRATION, MIGRATION),
     "eviction": (eviction, names.EVICTION, EVICTION),
     "naming": (naming, "naming", NAMING),
+    "sizes": (sizes, "sizes", SIZES),
 }
 assert {*CATALOGUES} == {"common", *BY_NAME}
 each_catalogue = pytest.mark.parametrize("name", CATALOGUES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -368,6 +369,19 @@ def _namings() -> Iterator[AttackWorld]:
     yield _world("VM, long name", "validate/naming/virtualmachines", named, {}, schema.of_shape(VM))
 
 
+def _sizes() -> Iterator[AttackWorld]:
+    """Out of several ranges, and changed by KubeVirt."""
+    ranges = json.dumps([{"cpu": {"max": cpus}, "memory": {"max": "1Gi", "step": "3Mi"}} for cpus in range(1, 5)])
+    annotations = {names.SIZE_LIMITS_ANNOTATION: ranges}
+    large: Json = {"cpu": {"cores": 8, "sockets": 2}, "memory": {"guest": "64Gi"}, "devices": {}}
+    sized = builders.vm()
+    sized["spec"]["template"]["spec"]["domain"] = large
+    vms, vmis = "validate/sizes/virtualmachines", "validate/sizes/virtualmachineinstances"
+    yield _world("VM, sized", vms, sized, {}, schema.of_shape(VM), annotations=annotations)
+    vmi = instancetypes.vmi() | {"spec": {"domain": large}}
+    yield _world("VMI, sized", vmis, vmi, {}, schema.of_shape(VMI), annotations=annotations)
+
+
 _EXPRESSION: Final = Fields({"key": schema.TEXT, "operator": schema.TEXT, "values": schema.Items(schema.TEXT)})
 
 # All that makes KubeVirt look through a VM's lists.
@@ -377,4 +391,4 @@ _PREFERENCE: Final[Json] = {
     "volumes": {"preferredStorageClassName": "fast"},
 }
 
-WORLDS: Final = (*_migrations(), *_evictions(), *_schedulings(), *_instancetypes(), *_namings())
+WORLDS: Final = (*_migrations(), *_evictions(), *_schedulings(), *_instancetypes(), *_namings(), *_sizes())

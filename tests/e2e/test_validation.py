@@ -69,6 +69,8 @@ def test_what_is_valid_is_allowed(kube: Kube) -> None:
         *((names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION, value) for value in ("unsized", "all")),
         (names.ALLOWED_INSTANCETYPES_ANNOTATION, "u1.*, o1.*"),
         (names.EXPAND_INSTANCETYPES_ANNOTATION, "true"),
+        (names.REQUIRE_INSTANCETYPE_ANNOTATION, " false"),
+        *((names.SIZE_LIMITS_ANNOTATION, value) for value in ("", '\n{"cpu": {"max": 8}}', "[{}]")),
         ("example.com/scheduling", "on"),
     ):
         create(kube, annotations={annotation: value}, dryRun="All")
@@ -85,6 +87,8 @@ def test_what_is_valid_is_allowed(kube: Kube) -> None:
         ({}, {"spread": "hosts"}, ["spread", '"hosts"', "hostname"]),
         ({}, {"default-preference-scope": "every"}, ['"every"', "unsized or all"]),
         ({}, {"expand-instancetypes": "yes"}, ['"yes"', "true or false"]),
+        ({}, {"require-instancetype": "yes"}, ['"yes"', "true or false"]),
+        ({}, {"size-limits": "cpu: {max: 8}"}, ["size-limits", "is not JSON", '{"cpu": {"max": 8}}']),
     ],
 )
 def test_a_mistake_is_denied_and_the_valid_values_are_listed(

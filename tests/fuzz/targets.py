@@ -58,11 +58,13 @@ PARAMETERS: Mapping[str, Mapping[str, str]] = {
         names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
         names.DEFAULT_PREFERENCE_ANNOTATION: "fedora",
         names.ALLOWED_INSTANCETYPES_ANNOTATION: "u1.*, VirtualMachineInstancetype/*",
+        names.SIZE_LIMITS_ANNOTATION: '{"cpu": {"max": 4}, "memory": {"step": "512Mi"}, "memoryPerCpu": {"max": "1G"}}',
     },
     "expansion": {
         names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
         names.EXPAND_INSTANCETYPES_ANNOTATION: "true",
         names.SCHEDULER_NAME_ANNOTATION: "batch",
+        names.REQUIRE_INSTANCETYPE_ANNOTATION: "true",
     },
     "nothing": {},
 }

@@ -41,11 +41,12 @@ from webhook.policies.naming import reasons as naming
 from webhook.policies.registry import BY_PATH
 from webhook.policies.scheduling import reasons as scheduling
 from webhook.policies.scheduling.settings import SchedulingSettings
+from webhook.policies.sizes.settings import SizeSettings
 from webhook.policy import AnyPolicy
 from webhook.review.reviewer import Evaluation, Reviewer
 
 Facts = Mapping[Key[Any], object]
-Section = EvictionSettings | InstancetypeSettings | MigrationSettings | SchedulingSettings
+Section = EvictionSettings | InstancetypeSettings | MigrationSettings | SchedulingSettings | SizeSettings
 
 RESERVATIONS = [f"pr.kubevirt.io/lun-{number}" for number in range(machines.MOST_RESERVATIONS)]
 
@@ -248,6 +249,15 @@ STATEFUL: Json = {"spec": {"domain": {"devices": {"tpm": {"persistent": True}}}}
 LONG_NAMED: Json = vm() | {"metadata": {"name": "n" * 40, "namespace": "demo"}, "spec": {"template": STATEFUL}}
 
 
+SIZED: Json = vm() | {"spec": {"template": {"spec": {"domain": {"cpu": {"cores": 2}}}}}}
+OF_A_VM: Json = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web01", "uid": "1"}
+SIZED_VMI: Json = {
+    "kind": "VirtualMachineInstance",
+    "metadata": {"name": "web01", "namespace": "demo", "ownerReferences": [OF_A_VM | {"controller": True}]},
+    "spec": {"domain": {"cpu": {"cores": 2}}},
+}
+
+
 def updated(old: Json, new: Json) -> Json:
     return review(new, operation="UPDATE", oldObject=old)
 
@@ -360,6 +370,20 @@ CASES = {
         review(LONG_NAMED),
         {KubeVirtKey(): installed(config_of("1.8.1"))},
         naming.UNMIGRATABLE,
+    ),
+    "a VM that KubeVirt gives another size": Case(
+        "/validate/sizes/virtualmachines/enforce",
+        updated(vm(), SIZED),
+        {KubeVirtKey(): installed()},
+        common.BY_KUBEVIRT,
+        changed(SizeSettings(), require_instancetype=True, failure_policy="Fail"),
+    ),
+    "a VMI with a size that KubeVirt creates for a VM": Case(
+        "/validate/sizes/virtualmachineinstances/enforce",
+        review(SIZED_VMI),
+        {KubeVirtKey(): installed()},
+        common.BY_KUBEVIRT,
+        changed(SizeSettings(), require_instancetype=True, failure_policy="Fail"),
     ),
 }
 

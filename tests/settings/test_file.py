@@ -20,9 +20,10 @@ from tests.golden_files import Golden
 from webhook import settings_file as file
 from webhook.errors import InputError, InputErrors
 from webhook.policies.scheduling.settings import SchedulingSettings
-from webhook.settings import validation
+from webhook.settings import mistakes as mistakes_module
+from webhook.settings.mistakes import MAX_MISTAKES
 from webhook.settings.model import Settings
-from webhook.settings.validation import MAX_MISTAKES, schema
+from webhook.settings.validation import schema
 from webhook.settings_file import MODEL, SettingsFile, default_settings, effective, load, parse
 
 
@@ -165,7 +166,7 @@ webhooks:
         golden(told)
 
     def test_in_words_of_pydantic_where_we_have_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(validation, "_EXPECTED_TYPES", {})
+        monkeypatch.setattr(mistakes_module, "_EXPECTED_TYPES", {})
         sentence = "server: Input should be a valid dictionary or instance of ServerSettings"
         assert rejection("server: []") == [f"s.yaml:1: {sentence}"]
 
@@ -183,13 +184,13 @@ webhooks:
         self, line: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each costs a look through the file, so that a megabyte of them took minutes of the server's processor."""
-        described = Mock(side_effect=validation._mistake)
-        monkeypatch.setattr(validation, "_mistake", described)
+        described = Mock(side_effect=mistakes_module._mistake)
+        monkeypatch.setattr(mistakes_module, "_mistake", described)
         text = "".join(line.format(number) for number in range(2000))
         with pytest.raises(InputErrors) as refused:
             parse(text.encode(), "s.yaml")
         *first, last = refused.value.mistakes
-        assert described.call_count == len(first) == validation.MAX_MISTAKES
+        assert described.call_count == len(first) == MAX_MISTAKES
         assert str(last) == "s.yaml: 1900 more mistakes; correct these first"
 
     @given(

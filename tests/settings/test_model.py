@@ -50,6 +50,7 @@ tls: {certFile: /tls/tls.crt, keyFile: /tls/tls.key, mode: mounted, secretName: 
   caExpirationSeconds: 3600, clientCaFile: /client/ca.crt, clientNames: [apiserver, other]}
 kubevirt: {namespace: openshift-cnv, version: v1.8.4}
 naming: {clusterWide: true}
+sizes: {clusterWide: true, requireInstancetype: true, failurePolicy: Fail}
 scheduling: {clusterWide: true, schedulerName: batch, virtualMachines: false, virtualMachineInstances: true,
   spread: zone, spreadVirtualMachines: true, spreadVirtualMachineInstances: true}
 instancetypes: {clusterWide: true, defaultInstancetype: u1.medium, defaultPreference: VirtualMachinePreference/fedora,
@@ -70,7 +71,7 @@ driftScan: {everyMinutes: 30, policyReports: false}
 # The others, which tests of their own read.
 OTHERS = (
     *("excludedNamespaces", "schedulers", "blackouts", "registries", "pullSecrets", "namespaceSelector"),
-    *("events", "traces"),
+    *("events", "traces", "limits"),
 )
 
 

@@ -10,6 +10,7 @@ from webhook.policies.instancetypes.policy import POLICY as INSTANCETYPES
 from webhook.policies.migration.policy import POLICY as MIGRATION
 from webhook.policies.naming.policy import POLICY as NAMING
 from webhook.policies.scheduling.policy import POLICY as SCHEDULING
+from webhook.policies.sizes.policy import POLICY as SIZES
 from webhook.policy import AnyPolicy, Endpoint
 
 # In the order in which they are shown.
@@ -19,6 +20,7 @@ POLICIES: Final[tuple[AnyPolicy, ...]] = (
     MIGRATION,
     EVICTION,
     NAMING,
+    SIZES,
 )
 BY_NAME: Final = {policy.name: policy for policy in POLICIES}
 

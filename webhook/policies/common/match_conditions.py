@@ -13,6 +13,18 @@ BY_A_USER: Final = f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACC
 LAUNCHERS: Final[dict[str, Any]] = {"matchLabels": {names.APP_LABEL: names.LAUNCHER_APP}}
 
 
+def controlled_by(kind: str, group: str) -> str:
+    """An object of a kind, of whatever version, is the controller of the object."""
+    return (
+        "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner, "
+        "has(owner.controller) && owner.controller == true && "
+        f'owner.kind == "{kind}" && owner.apiVersion.startsWith("{group}/"))'
+    )
+
+
+OF_A_VM: Final = controlled_by("VirtualMachine", names.KUBEVIRT_GROUP)
+
+
 def unset(parent: str, field: str) -> str:
     """A field is absent, null or empty."""
     # A schema that preserves unknown fields keeps null.

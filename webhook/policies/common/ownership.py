@@ -12,7 +12,7 @@ writer does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -97,6 +97,15 @@ def writers(obj: Object, path: Sequence[str]) -> set[str]:
     return {entry.manager for entry, tree in _trees(obj) if _lists(tree, path)}
 
 
+def is_written(obj: Object, paths: Iterable[Sequence[str]]) -> bool:
+    """Whether anybody but a webhook has written one of the fields at some paths of an object.
+
+    So it is taken to be where there is no record, or none that can be read: the API server keeps one of every object.
+    """
+    trees = [tree for _, tree in _trees(obj)]
+    return not trees or any(_covers(tree, path) for path in paths for tree in trees)
+
+
 def _trees(obj: Object) -> list[tuple[_ManagedFieldsEntry, dict[str, Any]]]:
     """The entries about the object itself, with their fields; none where they cannot be read."""
     meta = obj.metadata
@@ -112,6 +121,15 @@ def _trees(obj: Object) -> list[tuple[_ManagedFieldsEntry, dict[str, Any]]]:
 
 def _lists(tree: dict[str, Any], path: Sequence[str]) -> bool:
     return _value_at(tree, [f"f:{segment}" for segment in path]) is not ABSENT
+
+
+def _covers(tree: object, path: Sequence[str]) -> bool:
+    """Whether a tree lists a field, or one above it as a whole."""
+    for segment in path:
+        tree = tree.get(f"f:{segment}") if isinstance(tree, dict) else None
+        if tree == {}:
+            return True
+    return tree is not None
 
 
 def _decode(text: str) -> dict[str, Any] | None:

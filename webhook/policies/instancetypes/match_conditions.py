@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from webhook import names
-from webhook.policies.common.match_conditions import NOT_DELETED
+from webhook.policies.common.match_conditions import NOT_DELETED, OF_A_VM
 from webhook.policies.instancetypes.settings import InstancetypeSettings
-
-_OF_A_VM: Final = (
-    "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner, "
-    "has(owner.controller) && owner.controller == true && "
-    f'owner.kind == "VirtualMachine" && owner.apiVersion.startsWith("{names.KUBEVIRT_GROUP}/"))'
-)
 
 
 def of_vms(_: InstancetypeSettings) -> dict[str, str]:
@@ -23,7 +15,7 @@ def of_vms(_: InstancetypeSettings) -> dict[str, str]:
 
 def of_vmis(_: InstancetypeSettings) -> dict[str, str]:
     """The conditions on VMIs, by name: no VM stands behind one."""
-    return {"no-vm-behind": f"!({_OF_A_VM})"}
+    return {"no-vm-behind": f"!({OF_A_VM})"}
 
 
 def of_validated_vms(_: InstancetypeSettings) -> dict[str, str]:

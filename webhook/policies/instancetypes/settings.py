@@ -76,7 +76,7 @@ class InstancetypeSettings(PolicySettings):
             "Instancetypes that VMs and VMIs may name, for namespaces without the annotation"
             " kubevirt-webhook.github.io/allowed-instancetypes: NAME (cluster-wide) or KIND/NAME, with * for any"
             " characters. Absent: all. A VM that sets CPU and memory itself names none, so the list does not limit it:"
-            " docs/instancetypes.md has an admission policy that denies such sizes."
+            " the policy sizes does."
         ),
     )
     missing: Literal["warn", "deny"] = Field(
