@@ -196,6 +196,9 @@ AVAILABLE: Final = common.eligible(0, 6).text
 MIGRATION: Final[Examples] = {
     "no_added_selector": NOTHING,
     "nothing_to_constrain": (("m1",),),
+    "inbound_limited": ((["node-1", "node-2"], 1), ([f"node-{number}" for number in range(9)], 2)),
+    "inbound_exceeded": ((2,),),
+    "inbound_unknown": ((NO_ANSWER,),),
     **dict.fromkeys(("validated_elsewhere", "on_sending_side", "ignored_on_sending_side", "by_kubevirt"), NOTHING),
     "lookup_failed": ((NO_ANSWER,),),
     "pinned": (((PINNED,),),),

@@ -189,6 +189,22 @@ def migrating(selector: Json | None) -> Json:
     return asked
 
 
+# Another migration, and its target pod.
+RECEIVED: dict[Key[Any], object] = {
+    ListKey(machines.UNFINISHED, ""): (
+        msgspec.convert(
+            {"metadata": {"name": "m2", "namespace": "other", "uid": "u2"}, "status": {"phase": "Running"}},
+            machines.Migration,
+        ),
+    ),
+    ListKey(machines.LAUNCHER_PODS, "other", f"{machines.JOB_UID}=u2"): (
+        msgspec.convert(
+            {"metadata": {"labels": {machines.JOB_UID: "u2"}}, "spec": {"nodeName": "node-b1"}}, machines.LauncherPod
+        ),
+    ),
+}
+
+
 def target_pod() -> Json:
     made = eviction.pod(
         labels={"kubevirt.io": "virt-launcher", "kubevirt.io/migrationJobUID": "2"},
@@ -290,6 +306,13 @@ CASES = {
     ),
     "a migration without a selector": Case(
         "/mutate/migration/virtualmachineinstancemigrations/enforce", migrating(None), placements(), common.ELIGIBLE
+    ),
+    "a target pod with a limit of what a node receives": Case(
+        "/mutate/migration/pods/enforce",
+        target_pod(),
+        placements() | ITSELF | RECEIVED,
+        migration.CONSTRAINED,
+        changed(MigrationSettings(), max_inbound_per_node=1),
     ),
     "a target pod": Case("/mutate/migration/pods/enforce", target_pod(), placements() | ITSELF, migration.CONSTRAINED),
     "a launcher pod": Case(

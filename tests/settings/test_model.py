@@ -58,7 +58,7 @@ instancetypes: {clusterWide: true, defaultInstancetype: u1.medium, defaultPrefer
   virtualMachines: false, virtualMachineInstances: false, fidelityCheck: {sample: 20, everyMinutes: 5},
   failurePolicy: Fail}
 migration: {clusterWide: true, collision: warn, noEligibleNode: ignore, reservedKeys: allow, requireRight: true,
-  viaVirtctl: deny, maxUnfinished: 3, failurePolicy: Ignore}
+  viaVirtctl: deny, maxUnfinished: 3, maxInboundPerNode: 2, failurePolicy: Ignore}
 eviction: {clusterWide: true, requesters: [sigs.k8s.io/descheduler, balancer], coolDownSeconds: 60,
   maxCoolDownSeconds: 600, maxPerNamespace: 2, maxPerCluster: 5, protectTransfersSeconds: 3600}
 admin: {listen: "127.0.0.1:8090", explain: false, page: false, metrics: true}

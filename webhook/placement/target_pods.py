@@ -255,6 +255,7 @@ def foreign_affinity(pod: machines.LauncherPod, vmi: machines.Vmi, added: Mappin
     spend(_EXPRESSION_STEPS * (required.size + (own.size if own else 0)), "expressions of the node affinity")
     explained = {Expression(key, DOES_NOT_EXIST) for key in forbidden_labels(vmi)}
     explained |= {Expression.equals(key, value) for key, value in added.items()}
+    was_target = pod.meta.label(machines.JOB_UID) is not None
     shown = required.terms()
     # Whoever adds to the terms keeps their order.
     mine = own.terms() if own else (Term(),) * len(shown)
@@ -263,7 +264,12 @@ def foreign_affinity(pod: machines.LauncherPod, vmi: machines.Vmi, added: Mappin
     terms: list[Term] = []
     for term, base in zip(shown, mine, strict=True):
         known = explained.union(base.expressions)
-        more = tuple(each for each in term.expressions if each not in known)
+        more = tuple(
+            each
+            for each in term.expressions
+            # A limit of migrations to a node left nodes out for this one migration (`webhook.policies.migration.pods`).
+            if each not in known and not (was_target and (each.key, each.operator) == (HOSTNAME, NOT_IN))
+        )
         fields = tuple(each for each in term.fields if each not in base.fields)
         if not (more or fields) or not set(base.expressions) <= set(term.expressions):
             return None

@@ -36,9 +36,9 @@ def without_a_selector(_: MigrationSettings) -> dict[str, str]:
 
 def of_target_pods(settings: MigrationSettings) -> dict[str, str]:
     """The conditions on target pods, by name."""
-    return {
+    conditions = {
         "made-by-kubevirt": made_by_kubevirt(settings.kubevirt_namespace),
         "unbound": unset("object.spec", "nodeName"),
-        # Drains must not wait for kubevirt-webhook; other migrations with such a name and a selector are denied.
-        "not-of-a-drain": f"!({_OF_A_DRAIN})",
     }
+    # Drains must not wait for kubevirt-webhook; other migrations with such a name and a selector are denied.
+    return conditions if settings.max_inbound_per_node else {**conditions, "not-of-a-drain": f"!({_OF_A_DRAIN})"}

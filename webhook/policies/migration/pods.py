@@ -8,7 +8,10 @@ target pod is never denied: one that fits nowhere stays Pending, and KubeVirt en
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, allow
@@ -20,13 +23,16 @@ from webhook.k8s.types.core import TargetPod
 from webhook.k8s.types.selectors import find_malformed
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.machines import JOB_NAME, JOB_UID, MIGRATIONS, Migration
-from webhook.placement.nodes import CPU_VENDOR, reserved_keys
+from webhook.placement.nodes import CPU_VENDOR, HOSTNAME, reserved_keys
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import is_sticky_label
 from webhook.policies.common import migration_targets
+from webhook.policies.common.migration_targets import Target
 from webhook.policies.common.required_facts import is_kubevirts, read
 from webhook.policies.migration import reasons
+from webhook.policies.migration.inbound import hostnames_to_leave_out, receiving
 from webhook.policies.migration.settings import MigrationSettings
+from webhook.text import abbreviate
 
 _TERMS: Final = (
     *("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
@@ -60,20 +66,58 @@ async def constrain_pod(
         migration = await read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
         if migration is None or migration.meta.uid != uid:
             return allow(reasons.migration_not_found(name))
-        if not migration.added_selector:
+        if not migration.added_selector and not settings.max_inbound_per_node:
             return allow(reasons.nothing_to_constrain(name))
     except Unreadable as error:
         return allow(common.lookup_failed("the target pod was not constrained", error.why), warn=True)
-    requirements: Requirements = ()
-    unsure: tuple[Reason, ...] = ()
-    if reserved_keys(migration.added_selector):
+    unsure: list[Reason] = []
+    busy = await _busy_nodes(migration, facts, settings, unsure)
+    target: Target | None = None
+    if busy or reserved_keys(migration.added_selector):
+        # Last, since nodes may change while anything is read.
         try:
             target = await migration_targets.find(namespace, owner.name or "", facts, migration)
-            requirements = target.requirements if target else ()
         except Unreadable as error:
             # What is added holds all the same.
-            unsure = (reasons.requirements_unknown(error.why),)
-    return _constrain(pod, migration, requirements, settings, unsure)
+            unsure += [reasons.inbound_unknown(error.why)] if busy else []
+            unsure += [reasons.requirements_unknown(error.why)] if migration.added_selector else []
+    inbound = _leave_out(busy, target, settings.max_inbound_per_node)
+    return _constrain(pod, migration, target.requirements if target else (), settings, inbound, tuple(unsure))
+
+
+class _Inbound(NamedTuple):
+    """What the limit of migrations to a node comes to.
+
+    Attributes:
+        hostnames: of the nodes that the pod is to leave out.
+        reason: what was done, or why nothing was; None: nothing had to be.
+    """
+
+    hostnames: Sequence[str] = ()
+    reason: Reason | None = None
+
+
+async def _busy_nodes(
+    migration: Migration, facts: Facts, settings: MigrationSettings, unsure: list[Reason]
+) -> Collection[str]:
+    """The names of the nodes that receive as many migrations as they may; empty where that is not known."""
+    most = settings.max_inbound_per_node
+    if not most:
+        return ()
+    try:
+        counts = await receiving(migration, facts)
+    except Unreadable as error:
+        unsure.append(reasons.inbound_unknown(error.why))
+        return ()
+    return [name for name, count in counts.items() if count >= most]
+
+
+def _leave_out(busy: Collection[str], target: Target | None, most: int) -> _Inbound:
+    """The nodes that receive enough migrations; none where no other would be left: see `INBOUND_EXCEEDED`."""
+    hostnames, leaves_some = hostnames_to_leave_out(busy, target) if busy and target else ([], True)
+    if not leaves_some:
+        return _Inbound((), reasons.inbound_exceeded(most))
+    return _Inbound(hostnames, reasons.inbound_limited(hostnames, most) if hostnames else None)
 
 
 def _constrain(
@@ -81,8 +125,11 @@ def _constrain(
     migration: Migration,
     requirements: Requirements,
     settings: MigrationSettings,
+    inbound: _Inbound,
     unsure: tuple[Reason, ...],
 ) -> Decision:
+    if inbound.reason and not inbound.hostnames:
+        unsure = (*unsure, inbound.reason)
     spend(_KEY_STEPS * len(migration.added_selector), "keys that the migration adds")
     selector = (pod.spec.node_selector if pod.spec else None) or {}
     malformed = {key for key, value in migration.added_selector.items() if find_malformed({key: value}, "")}
@@ -97,12 +144,26 @@ def _constrain(
         # KubeVirt takes the user's key for its own rule, which keeps a VM on its CPU vendor.
         vendor_labels = (each for each in requirements if isinstance(each, Label) and each.origin == Origin.VENDOR)
         expressions += [_equals(each.expression.key, each.expression.values[0]) for each in vendor_labels]
-    changes = [*_terms(pod, expressions), *_remove_stuck_keys(selector, migration.added_selector, requirements)]
+    limit = [{"key": HOSTNAME, "operator": "NotIn", "values": [*inbound.hostnames]}] if inbound.hostnames else []
+    changes = [
+        *_terms(pod, [*expressions, *limit]),
+        *_remove_stuck_keys(selector, migration.added_selector, requirements),
+    ]
     labels = ", ".join(f"{key}={value}" for key, value in requested.items())
     if not changes:
-        return Decision((reasons.already_constrained(labels), *unsure), warnings=unsure)
-    reason = reasons.constrained(labels, migration.meta.name or "")
-    return Decision((reason, *unsure), tuple(changes), warnings=unsure, notes={"added-node-selector": labels})
+        done = (
+            reasons.already_constrained(labels)
+            if migration.added_selector
+            else reasons.nothing_to_constrain(migration.meta.name or "")
+        )
+        return Decision((done, *unsure), warnings=unsure)
+    made = [reasons.constrained(labels, migration.meta.name or "")] if migration.added_selector else []
+    notes = {"added-node-selector": labels} if migration.added_selector else {}
+    if inbound.reason and inbound.hostnames:
+        made.append(inbound.reason)
+        notes["left-out-nodes"] = abbreviate(inbound.hostnames)
+        changes = [replace(change, reason=made[0].code) for change in changes]
+    return Decision((*made, *unsure), tuple(changes), warnings=unsure, notes=notes)
 
 
 def _equals(key: str, value: str) -> Json:
@@ -124,16 +185,18 @@ def _term(term: Json, expressions: list[Json]) -> Json:
     if not isinstance(present, list) or not (present or term.get("matchFields")):
         return term
     spend(_EXPRESSION_STEPS * len(present), "expressions of the node affinity")
-    there = {_label(expression) for expression in present}
-    missing = [expression for expression in expressions if _label(expression) not in there]
+    there = {_canonical(expression) for expression in present}
+    missing = [expression for expression in expressions if _canonical(expression) not in there]
     return {**term, "matchExpressions": [*present, *missing]} if missing else term
 
 
-def _label(expression: Any) -> tuple[str, str] | None:
-    """The label that an expression of `_equals` requires; None of any other."""
+def _canonical(expression: Any) -> tuple[str, str, tuple[str, ...]] | None:
+    """What an expression of this module requires; None of any other."""
     match expression:
         case {"key": str(key), "operator": "In", "values": [str(value)], **rest} if not rest:
-            return key, value
+            return key, "In", (value,)
+        case {"key": str(key), "operator": "NotIn", "values": [*values], **rest} if not rest:
+            return key, "NotIn", tuple(map(str, values))
     return None
 
 

@@ -11,7 +11,7 @@ from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
 from webhook.admission.reasons.catalog import Meaning, about, about_two, define
 from webhook.errors import quote
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 # By code.
 REASONS: Final[dict[str, Meaning]] = {}
@@ -186,6 +186,35 @@ CONSTRAINED: Final = _changed(
     "target-constrained", "The node affinity of the migration's target pod requires what addedNodeSelector says."
 )
 constrained: Final = about_two(CONSTRAINED, 'the target pod requires %s, added by migration "%s"')
+INBOUND_LIMITED: Final = _changed(
+    "inbound-limited",
+    "The migration's target pod leaves out nodes that are receiving as many migrations as the setting"
+    " migration.maxInboundPerNode allows.",
+)
+
+
+def inbound_limited(hostnames: Sequence[str], most: int) -> Reason:
+    """Nodes that receive enough migrations are left out."""
+    each = pluralize(most, "migration")
+    return Reason(INBOUND_LIMITED, f"the target pod leaves out {abbreviate(hostnames)}, which receive {each} each")
+
+
+INBOUND_EXCEEDED: Final = _allowed(
+    "inbound-limit-exceeded",
+    "Every node that is eligible for the VM is receiving as many migrations as the setting migration.maxInboundPerNode"
+    " allows, so the target pod may go to any of them: a pod's requirements cannot be changed later, and KubeVirt would"
+    " end the migration after five minutes.",
+    "Where that happens often, raise the limit, or lower KubeVirt's parallelMigrationsPerCluster.",
+)
+
+
+def inbound_exceeded(most: int) -> Reason:
+    """No node would be left."""
+    each = pluralize(most, "migration")
+    text = f"every eligible node receives {each} or more already, so the limit is not applied to this one"
+    return Reason(INBOUND_EXCEEDED, text)
+
+
 ALREADY_CONSTRAINED: Final = _skipped(
     "target-already-constrained", "The target pod already requires what addedNodeSelector says."
 )
@@ -211,6 +240,9 @@ validated_elsewhere: Final = Reason(
 )
 by_kubevirt: Final = Reason(common.BY_KUBEVIRT, "skipped: KubeVirt itself migrates the VM")
 lookup_failed: Final = about(common.LOOKUP_FAILED, f"the migration was not evaluated: %s; retry, or remove {FIELD}")
+inbound_unknown: Final = about(
+    common.LOOKUP_FAILED, "the target pod may go to nodes that receive enough migrations already: %s"
+)
 requirements_unknown: Final = about(
     common.LOOKUP_FAILED,
     "the target pod is constrained to addedNodeSelector alone; what else KubeVirt requires is not known: %s",

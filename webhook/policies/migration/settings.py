@@ -46,6 +46,16 @@ class MigrationSettings(PolicySettings):
         le=10_000,
         description="Maximum number of unfinished user migrations in a namespace; 0: no limit.",
     )
+    max_inbound_per_node: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        examples=[2],
+        description=(
+            "Maximum number of migrations that a node receives at the same time; 0: no limit. With a limit, the target"
+            " pods of all migrations are evaluated, those of drains too, and each lists the migrations of the cluster."
+        ),
+    )
     failure_policy: FailurePolicy = Field(
         default="Fail",
         description=(
