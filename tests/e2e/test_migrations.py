@@ -10,7 +10,7 @@ from tests.monitoring.test_rules import RECORDS
 
 from .conftest import NewTenant, NewWebhook
 from .support.access import Access
-from .support.kube import Json, denial, denied, eventually
+from .support.kube import Json, KubeObject, denial, denied, eventually
 from .support.messages import Said, parse
 from .support.migrations import (
     EAST,
@@ -115,6 +115,35 @@ def test_the_target_goes_where_it_is_told(moving: Tenant) -> None:
     copied = moving.owner.create(PODS, target_of(vm.vmi, asked, vm.source, host), moving.namespace)
     assert equals(ZONE, "west") not in terms_of(copied)[0]["matchExpressions"]
     assert moving.verdicts("Pod") == ["patched target-constrained"] * 2
+
+
+def test_a_node_that_receives_enough_is_left_out_also_by_a_drain(
+    new_webhook: NewWebhook, new_tenant: NewTenant
+) -> None:
+    """Three of four nodes are free to take VMs of node-a, one migration each, and the fourth finds none left."""
+    server = new_webhook({"migration": {"maxInboundPerNode": 1}})
+    tenant, other = (new_tenant(server=server, policies=[MIGRATION]) for _ in range(2))
+    taken: list[str] = []
+    begun: list[tuple[MigrationMover, KubeObject]] = []
+    for number, place in enumerate((tenant, other, tenant, other)):
+        vm = MigrationMover(place, guest(f"web{number}"))
+        begun.append((vm, vm.evacuate()))
+        target = vm.target(begun[-1][1])
+        taken.append(vm.node_of(target))
+        expressions = [each for term in terms_of(target) for each in term["matchExpressions"]]
+        left_out = [value for each in expressions if each["operator"] == "NotIn" for value in each["values"]]
+        assert left_out == (sorted(taken[:-1]) if number < 3 else [])
+        vm.enter(begun[-1][1], "Running")
+
+    assert sorted(taken[:3]) == ["node-b", "node-c", "node-d"]
+    codes = [[each["code"] for each in line["reasons"]] for line in (*tenant.audit("Pod"), *other.audit("Pod"))]
+    exceeded = ["no-added-selector", "inbound-limit-exceeded"]
+    assert sorted(codes) == [["inbound-limited"], ["inbound-limited"], ["no-added-selector"], exceeded]
+    # The other two nodes receive one each.
+    for at in (0, 3):
+        begun[at][0].enter(begun[at][1], "Succeeded")
+    vm = MigrationMover(tenant, guest("last"))
+    assert vm.node_of(vm.target(vm.evacuate())) == taken[0]
 
 
 # The API server waits this long for one answer, in seconds; a request that does not wait for it is far faster.

@@ -145,11 +145,14 @@ class MigrationMover:
         where = {"status": {"phase": "Running", "nodeName": self.node_of(target)}}
         space = self.tenant.namespace
         self.vmi = self._kube.patch(VMIS, self.name, where, space)
-        self._kube.patch(
-            MIGRATIONS, policy["metadata"]["name"], {"status": {"phase": "Succeeded"}}, space, subresource="status"
-        )
+        self.enter(policy, "Succeeded")
         self._kube.delete(PODS, self.source["metadata"]["name"], space, gracePeriodSeconds="0")
         self.source = self._kube.get(PODS, target["metadata"]["name"], space)
+
+    def enter(self, policy: Mapping[str, Any], phase: str) -> None:
+        """The migration is in a phase."""
+        status, space = {"status": {"phase": phase}}, self.tenant.namespace
+        self._kube.patch(MIGRATIONS, policy["metadata"]["name"], status, space, subresource="status")
 
     def node_of(self, pod: Mapping[str, Any]) -> str:
         """The node of a pod, once the scheduler has bound it."""
