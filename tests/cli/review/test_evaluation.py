@@ -207,3 +207,34 @@ def test_a_missing_instancetype_leads_and_what_may_be_meant_is_asked(
     assert (github.count("[instancetype-missing]"), question in github) == (1, True)
     expanded = run("expand", "-f", manifest(tmp_path, obj), "--cluster-from", EXAMPLES / "cluster")
     assert ("Did you mean" in expanded.stderr) == question.startswith("Did")
+
+
+def test_a_default_that_is_written_out_is_no_size_of_the_owners(tmp_path: Path) -> None:
+    """The API server's record says so in a cluster; a manifest has none."""
+    prefix = "kubevirt-webhook.github.io"
+    labels = {f"{prefix}/instancetypes": "enforce", f"{prefix}/sizes": "enforce"}
+    annotations = {f"{prefix}/default-instancetype": "small", f"{prefix}/expand-instancetypes": "true"}
+    annotations[f"{prefix}/require-instancetype"] = "true"
+    size = {"cpu": {"guest": 2}, "memory": {"guest": "2Gi"}}
+    objects = [
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": "shop", "labels": labels, "annotations": annotations},
+        },
+        {
+            "apiVersion": "instancetype.kubevirt.io/v1beta1",
+            "kind": "VirtualMachineClusterInstancetype",
+            "metadata": {"name": "small"},
+            "spec": size,
+        },
+    ]
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(yaml.safe_dump_all(objects))
+    plain, inline = builders.vm(), builders.vm()
+    inline["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "2Gi"}
+    for obj, code in ((plain, "no-inline-size"), (inline, "instancetype-required")):
+        obj["metadata"]["namespace"] = "shop"
+        ended = run("review", manifest(tmp_path, obj), "--cluster-from", cluster, "-o", "json")
+        result = json.loads(ended.stdout)
+        assert [each["reasons"][0]["code"] for each in result["judgements"]][-1] == code

@@ -141,6 +141,7 @@ class Evaluator:
         result = Result(file=review.file, line=review.line, origin=review.origin, **_described(request))
         endpoints = await requests.endpoints(request, self.cluster, self.settings, deadline)
         inferred: Inferred | None = None
+        sent = request.get("object")
         for position, endpoint in enumerate(endpoints):
             if endpoint.verb == "validate":
                 # KubeVirt's own webhook comes in between. What it infers is no change of kubevirt-webhook's.
@@ -148,6 +149,8 @@ class Evaluator:
                 if inferred.denial:
                     break
             obj = inferred.vm if inferred else request.get("object")
+            if endpoint.verb == "validate" and obj is not sent and request.get("operation") == "CREATE":
+                obj = _with_record(obj, sent)
             evaluation = await self._call(endpoint, review, obj, deadline)
             is_read = self.objects or position + 1 < len(endpoints)
             self._take(endpoint, evaluation, request, result, is_read=is_read)
@@ -248,6 +251,19 @@ class Evaluator:
         if by_schema is None and kind and kind.group == str(value.get("apiVersion")).rpartition("/")[0]:
             return kind.namespaced
         return by_schema is not False
+
+
+def _with_record(obj: Any, sent: Any) -> Any:
+    """A new object that webhooks have changed, with the API server's record of what its sender wrote."""
+    if not isinstance(obj, dict) or _metadata(obj).get("managedFields"):
+        return obj
+    entry = {"manager": "review", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": _fields(sent)}
+    return {**obj, "metadata": {**_metadata(obj), "managedFields": [entry]}}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of plain JSON as ``fieldsV1`` has them, a list as a whole."""
+    return {f"f:{name}": _fields(part) for name, part in value.items()} if isinstance(value, dict) else {}
 
 
 def _metadata(obj: Any) -> dict[str, Any]:
