@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from hack.reference.markdown import cell, code, table
@@ -37,20 +38,24 @@ This page is made from the code by `make docs`.
 
 def page() -> str:
     """The whole page, as Markdown."""
-    families = sorted(_families(), key=lambda family: family.name)
-    rows = ((code(_name(each)), each.type, _labels(each), cell(each.documentation)) for each in families)
+    families = sorted(_families(), key=lambda pair: pair[0].name)
+    rows = ((code(_name(each)), each.type, _labels(owner), cell(each.documentation)) for each, owner in families)
     return f"{_HEADER}\n{table(('metric', 'type', 'labels', 'meaning'), rows)}"
 
 
-def _families() -> Iterable[Metric]:
-    """What a server registers with all of its parts; nothing of it runs, and no number is read."""
+def _families() -> Iterable[tuple[Metric, object]]:
+    """What a server registers with all of its parts, each with what knows its labels.
+
+    Nothing of it runs, and no number is read.
+    """
     absent: Any = SimpleNamespace(index=None, staleness=None)
     server = Metrics(BY_PATH, lambda *_: None)
     certificates = Certificates(default_settings().tls, "localhost", logging.getLogger())
     state = metrics_state(absent, absent, absent, absent, tuple)
-    yield from server.registry.collect()
+    counted = (each for each in vars(server).values() if isinstance(each, MetricWrapperBase))
+    yield from ((family, each) for each in counted for family in each.describe())
     parts = asyncio.run(_contributed(certificates, server))
-    yield from MetricsState([*state, *certificates.metrics(), *parts]).describe()
+    yield from ((each, each) for each in MetricsState([*state, *certificates.metrics(), *parts]).describe())
 
 
 class _NoCluster(Cluster):
@@ -90,6 +95,6 @@ def _name(family: Metric) -> str:
     return f"{family.name}_total" if family.type == "counter" else family.name
 
 
-def _labels(family: Metric) -> str:
-    names: Iterable[str] = getattr(family, "_labelnames")  # noqa: B009 - prometheus_client shows them on samples alone
+def _labels(owner: object) -> str:
+    names: Iterable[str] = getattr(owner, "_labelnames")  # noqa: B009 - prometheus_client shows them on samples alone
     return ", ".join(code(name) for name in names)
