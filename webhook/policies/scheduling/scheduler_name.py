@@ -13,36 +13,30 @@ distinguished from an owner's choice in a pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+import operator
 from typing import Final
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, Reason, RepeatedChanges, allow
+from webhook.admission.decision import Change, Decision, Reason, allow
 from webhook.admission.reasons import common
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, Unreadable, VmiKey
-from webhook.k8s.json_tree import ABSENT, locate, lookup
+from webhook.k8s.json_tree import ABSENT
 from webhook.k8s.types.core import SchedulingPod
-from webhook.k8s.types.meta import Object, OwnerReference
+from webhook.k8s.types.meta import OwnerReference
 from webhook.kubevirt.instancetype import revisions
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.rejection import Rejection
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
 from webhook.kubevirt.types.views import InstancetypeSpec, MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
-from webhook.policies.common.ownership import Manifests
+from webhook.policies.common.injected_defaults import Choice, InjectedDefault, Reasons, Update
 from webhook.policies.common.required_facts import is_kubevirts
 from webhook.policies.scheduling import reasons
 from webhook.policies.scheduling.settings import SchedulingSettings
 
-_INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION)
-_SCHEDULER: Final = ("spec", "schedulerName")
-_VM_SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
-_TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
-# What most objects have at these paths: nothing, or what the API server has written into a pod.
-_USUAL: Final = (ABSENT, names.DEFAULT_SCHEDULER)
+_FIELD: Final = ("spec", "schedulerName")
 
 
 async def schedule_pod(
@@ -75,7 +69,7 @@ async def schedule_pod(
     if why is None:
         return allow(reasons.already_injected(chosen))
     reason = reasons.fell_back(chosen, why)
-    change = Change(_SCHEDULER, chosen, names.DEFAULT_SCHEDULER, reason.code)
+    change = Change(_FIELD, chosen, names.DEFAULT_SCHEDULER, reason.code)
     return Decision((reason,), (change,), warnings=(reason,), notes={"scheduler": chosen})
 
 
@@ -109,9 +103,9 @@ async def _inject_pod(
     """The decision on a pod with the default scheduler; its annotation names what was injected before, if anything."""
     injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
     name = settings.scheduler_name
-    objection = await _unfit(name, namespace, facts, settings)
-    if objection:
-        return objection
+    rejection = await _unfit(name, namespace, facts, settings)
+    if rejection:
+        return rejection
     vmi = await facts.get(VmiKey(namespace, owner.name or "", owner.uid or ""))
     where = f"VirtualMachineInstance {namespace}/{owner.name}"
     if isinstance(vmi, Unavailable):
@@ -129,7 +123,7 @@ async def _inject_pod(
         return allow(reasons.rewritten(where, chosen))
     if injected_value and await _reason_unavailable(injected_value, namespace, facts, settings) is not None:
         return allow(reasons.already_fell_back(injected_value))
-    return _write(pod, name, reasons.injected(where), _SCHEDULER, _INJECTED_ANNOTATION)
+    return SCHEDULER.write(pod, Choice(name, reasons.injected(where)), SCHEDULER.in_objects)
 
 
 async def schedule_vm(
@@ -145,67 +139,40 @@ async def schedule_vm(
     template = vm.template
     if template is None or template.spec is None:
         return allow(reasons.no_template)
+    namespace = request.namespace or vm.meta.namespace or ""
     if request.operation == "UPDATE":
-        return await _evaluate_update(vm, request, facts, settings)
-    if vm.scheduler_name:
-        return _restore_annotations(vm) if _is_injected(vm, settings) else allow(reasons.owner_chose(vm.scheduler_name))
-    name = settings.scheduler_name
-    namespace = request.namespace or vm.meta.namespace or ""
-    objection = await _unfit(name, namespace, facts, settings) or await _instancetype_objection(
-        vm, namespace, facts, None
-    )
-    if objection:
-        return objection
-    return _write(vm, name, reasons.injected("the VM"), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
+        decision = await SCHEDULER.at_update(Update(vm, request.old_object, namespace, facts, settings))
+        return decision or allow(reasons.nothing_to_preserve)
+
+    async def choose() -> Choice | Decision:
+        name = settings.scheduler_name
+        objection = await _unfit(name, namespace, facts, settings)
+        objection = objection or await _instancetype_objection(vm, namespace, facts, None)
+        return objection or Choice(name, reasons.injected("the VM"))
+
+    return await SCHEDULER.at_create(vm, SCHEDULER.in_vms, settings, choose)
 
 
-async def _evaluate_update(
-    vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
-) -> Decision:
-    """The decision on an update: it never injects again, and puts back what an overwrite removed unintentionally."""
-    namespace = request.namespace or vm.meta.namespace or ""
-    status = request.old_object.status if request.old_object else None
-    if not vm.scheduler_name:
-        return await _preserve(vm, request, namespace, facts, settings)
-    manifests = Manifests(vm)
-    if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_injected(vm, settings):
-        reason = reasons.owner_chose(vm.scheduler_name)
-        return Decision((reason,), tuple(_remove_annotations(vm, manifests, reason.code)))
-    objection = await _instancetype_objection(vm, namespace, facts, status)
-    before = request.old_object.spec.instancetype if request.old_object and request.old_object.spec else None
+async def _withdraw(update: Update[SchedulingSettings], name: str) -> Reason | None:
+    """KubeVirt would deny the VM with the injected scheduler, because of the instancetype that it names now."""
+    vm, old = update.vm, update.old
+    objection = await _instancetype_objection(vm, update.namespace, update.facts, old.status if old else None)
+    before = old.spec.instancetype if old and old.spec else None
     # Beside an instancetype that cannot be resolved yet, a new VM would not get an injected scheduler.
     renamed = (vm.spec.instancetype if vm.spec else None) != before
     unresolved = renamed and objection is not None and objection.code == reasons.INSTANCETYPE_UNRESOLVED
     if objection and (unresolved or objection.code == reasons.INSTANCETYPE_SETS_SCHEDULER):
-        # KubeVirt would deny the VM with the injected scheduler.
-        reason = reasons.withdrawn(vm.scheduler_name, objection.reasons[0].text)
-        field = Change(_VM_SCHEDULER, vm.scheduler_name, None, reason.code)
-        changes = (field, *_remove_annotations(vm, manifests, reason.code))
-        return Decision((reason,), changes, warnings=(reason,))
-    return _restore_annotations(vm)
+        return reasons.withdrawn(name, objection.reasons[0].text)
+    return None
 
 
-async def _preserve(
-    vm: VirtualMachine, request: Request[VirtualMachine], namespace: str, facts: Facts, settings: SchedulingSettings
-) -> Decision:
-    """Put the injected scheduler and its annotations back where an overwrite has removed all of them.
-
-    A VirtualMachinePool and `kubectl replace` write ``spec`` and annotations again. Left alone, the VM would change its
-    scheduler, which requires a restart. An owner who removes the field and keeps the annotation, or names another
-    scheduler, intends it.
-    """
-    old = request.old_object
-    if old is None or not _is_injected(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
-        return allow(reasons.nothing_to_preserve)
-    name = old.scheduler_name
-    if any(value is not ABSENT and value != "" for value in _injected_annotations(vm).values()):
-        return allow(reasons.owner_removed(name))
-    if name not in settings.schedulers:
+async def _put_back(update: Update[SchedulingSettings], name: str) -> Reason | Decision:
+    """What an overwrite removed is put back while it is declared, and fits the VM's instancetype."""
+    if name not in update.settings.schedulers:
         return allow(reasons.not_preserved(name))
-    objection = await _instancetype_objection(vm, namespace, facts, old.status)
-    if objection:
-        return objection
-    return _write(vm, name, reasons.preserved(name), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
+    status = update.old.status if update.old else None
+    objection = await _instancetype_objection(update.vm, update.namespace, update.facts, status)
+    return objection or reasons.preserved(name)
 
 
 def _is_only_by_webhook(name: str, settings: SchedulingSettings) -> bool:
@@ -214,30 +181,34 @@ def _is_only_by_webhook(name: str, settings: SchedulingSettings) -> bool:
     return declared is not None and declared.only_by_webhook
 
 
-def _injected_annotations(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
-    """The values of the server's annotations on a VM and on its template, by their paths; `ABSENT` for none."""
-    return {path: lookup(vm, path) for path in (_INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)}
+def _only_by_webhook(name: str, settings: SchedulingSettings) -> str | None:
+    return name if _is_only_by_webhook(name, settings) else None
 
 
-def _is_injected(vm: VirtualMachine, settings: SchedulingSettings) -> bool:
-    """Whether the scheduler in a VM's template was injected: a clone or a restore may bring only one annotation."""
-    name = vm.scheduler_name
-    return bool(name) and (name in _injected_annotations(vm).values() or _is_only_by_webhook(name, settings))
-
-
-def _restore_annotations(vm: VirtualMachine) -> Decision:
-    """The decision on a VM with an injected scheduler: annotations that a copy has lost are put back."""
-    name = vm.scheduler_name
-    if all(injected_value == name for injected_value in _injected_annotations(vm).values()):
-        return allow(reasons.already_injected(name))
-    return _write(vm, name, reasons.annotation_restored(name), _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
-
-
-def _remove_annotations(vm: VirtualMachine, manifests: Manifests, reason: str) -> Iterator[Change]:
-    """The changes that remove the server's annotations, except those that a manifest declares, and would bring back."""
-    for path, injected_value in _injected_annotations(vm).items():
-        if injected_value is not ABSENT and not manifests.declare(path, injected_value):
-            yield Change(path, injected_value, None, reason)
+SCHEDULER: Final = InjectedDefault[SchedulingSettings](
+    name="scheduler",
+    path=_FIELD,
+    annotation=names.INJECTED_SCHEDULER_ANNOTATION,
+    value=str,
+    is_value=operator.eq,
+    # Settings may declare any name, and an earlier one may have been removed.
+    is_said=lambda text: text is not ABSENT,
+    # A name is one person's as a whole.
+    owners_part=lambda present, _text, _manifests: present,
+    put_back=_put_back,
+    withdraw=_withdraw,
+    only_ours=_only_by_webhook,
+    written_if_unset=names.DEFAULT_SCHEDULER,
+    reasons=Reasons(
+        present=reasons.already_injected,
+        chosen=reasons.owner_chose,
+        removed=reasons.owner_removed,
+        replaced=None,
+        # Only pods with the annotation fall back while the scheduler is unavailable.
+        restored=reasons.annotation_restored,
+        untouched=reasons.nothing_to_preserve,
+    ),
+)
 
 
 async def schedule_vmi(
@@ -250,14 +221,13 @@ async def schedule_vmi(
         return allow(common.immutable_after_create("a VMI's schedulerName", request.operation))
     if vmi.spec is None:
         return allow(reasons.no_spec)
-    if vmi.scheduler_name:
-        is_ours = vmi.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION) == vmi.scheduler_name
-        return allow((reasons.already_injected if is_ours else reasons.owner_chose)(vmi.scheduler_name))
-    name = settings.scheduler_name
-    objection = await _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
-    if objection:
-        return objection
-    return _write(vmi, name, reasons.injected("the VMI"), _SCHEDULER, _INJECTED_ANNOTATION)
+
+    async def choose() -> Choice | Decision:
+        name = settings.scheduler_name
+        objection = await _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
+        return objection or Choice(name, reasons.injected("the VMI"))
+
+    return await SCHEDULER.at_create(vmi, SCHEDULER.in_objects, settings, choose)
 
 
 async def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision | None:
@@ -328,32 +298,3 @@ async def _find_instancetype(
 
 def _unresolved(why: str) -> Decision:
     return allow(reasons.instancetype_unresolved(why))
-
-
-def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> Decision:
-    """The decision to write a scheduler's name to all paths: the field and its annotations."""
-    old, depths = zip(*[locate(view, path) for path in paths], strict=True)
-    # By comparison: a template's annotations may have values of any type, which cannot all be hashed.
-    if all(value in _USUAL for value in old):
-        changes = _usual_changes(name, reason.code, paths, old, depths)
-    else:
-        changes = _changes(name, reason.code, paths, old)
-    return Decision((reason,), changes, notes={"scheduler": name})
-
-
-def _changes(name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tuple[object, ...]) -> tuple[Change, ...]:
-    """The changes that write a scheduler's name to all paths, for a reason; `ABSENT` is no old value."""
-    return tuple(
-        Change(path, None if value is ABSENT else value, name, code)
-        for path, value in zip(paths, old, strict=True)
-        if value != name
-    )
-
-
-@lru_cache(maxsize=64)
-def _usual_changes(
-    name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tuple[object, ...], depths: tuple[int, ...]
-) -> tuple[Change, ...]:
-    """As `_changes`, cached: for objects without a tenant's value at these paths, ``depths`` of which exist."""
-    written_depths = tuple(depth for value, depth in zip(old, depths, strict=True) if value != name)
-    return RepeatedChanges(_changes(name, code, paths, old), written_depths)

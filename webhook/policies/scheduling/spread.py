@@ -20,10 +20,9 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import msgspec
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, Reason, allow
+from webhook.admission.decision import Decision, Reason, allow
 from webhook.admission.wire import Request
 from webhook.facts import Facts, NodesKey, Unreadable
-from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.types.core import SchedulingPod
 from webhook.k8s.types.meta import Object
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
@@ -34,6 +33,7 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import HOSTNAME, ZONE
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import own_requirements
+from webhook.policies.common.injected_defaults import Choice, InjectedDefault, Place, Reasons, Update
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import is_kubevirts
 from webhook.policies.scheduling import reasons
@@ -44,13 +44,6 @@ _TOPOLOGY_KEYS: Final = {"hostname": (HOSTNAME,), "zone": (ZONE,), "both": (ZONE
 EVERY_VM: Final = (Label(Origin.SCHEDULABLE, Expression.equals("kubevirt.io/schedulable", "true")),)
 # The CRDs' x-kubernetes-list-map-keys.
 _KEY: Final = ("topologyKey", "whenUnsatisfiable")
-_INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SPREAD_ANNOTATION)
-_CONSTRAINTS: Final = ("spec", "topologySpreadConstraints")
-_VM_CONSTRAINTS: Final = ("spec", "template", *_CONSTRAINTS)
-_TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
-# Where constraints stand in an object, and the annotations that state that they were injected.
-_PLACES: Final = (_CONSTRAINTS, _INJECTED_ANNOTATION)
-_VM_PLACES: Final = (_VM_CONSTRAINTS, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 # Whether nodes have zones, which is asked only where it matters.
 _Zoned: TypeAlias = Callable[[], Awaitable[bool]]
 
@@ -89,7 +82,7 @@ async def spread_pod(
     except Unreadable:
         # The policy of the scheduler's name warns of it.
         return None
-    return await _evaluate_create(pod, own, settings, lambda: has_zones(facts, _required_by(pod)), *_PLACES)
+    return await _evaluate_create(pod, own, settings, lambda: has_zones(facts, _required_by(pod)), SPREAD.in_objects)
 
 
 def _required_by(pod: SchedulingPod) -> Requirements:
@@ -118,7 +111,7 @@ async def spread_vmi(
         return None
     if request.operation != "CREATE" or vmi.spec is None:
         return None
-    return await _evaluate_create(vmi, own, settings, lambda: has_zones(facts), *_PLACES)
+    return await _evaluate_create(vmi, own, settings, lambda: has_zones(facts), SPREAD.in_objects)
 
 
 async def spread_vm(
@@ -130,11 +123,12 @@ async def spread_vm(
         return None
     if request.operation == "UPDATE":
         # Whatever the settings say now: what was injected earlier must never stand in the owner's way.
-        return _evaluate_update(vm, request.old_object)
+        namespace = request.namespace or vm.meta.namespace or ""
+        return await SPREAD.at_update(Update(vm, request.old_object, namespace, facts, settings))
     own = _owners_annotation(vm)
     if not settings.spread_virtual_machines or _is_unwanted(own, settings) or request.operation != "CREATE":
         return None
-    return await _evaluate_create(vm, own, settings, lambda: has_zones(facts), *_VM_PLACES)
+    return await _evaluate_create(vm, own, settings, lambda: has_zones(facts), SPREAD.in_vms)
 
 
 async def launchers_of(
@@ -151,8 +145,8 @@ async def launchers_of(
     """
     if _is_unwanted(annotation, settings):
         return allow(reasons.spread_off)
-    places = (_VM_CONSTRAINTS, _TEMPLATE_ANNOTATION) if isinstance(vm_or_vmi, VirtualMachine) else _PLACES
-    return await _evaluate_create(vm_or_vmi, annotation, settings, zoned, *places)
+    place = SPREAD.in_vms if isinstance(vm_or_vmi, VirtualMachine) else SPREAD.in_objects
+    return await _evaluate_create(vm_or_vmi, annotation, settings, zoned, place)
 
 
 def without_injected(present: list[dict[str, Any]], injected_value: str, manifests: Manifests) -> list[dict[str, Any]]:
@@ -160,12 +154,12 @@ def without_injected(present: list[dict[str, Any]], injected_value: str, manifes
 
     What the annotation says that was injected is a value of `names.Spread` other than ``off``.
     """
-    if _is_injected(present, injected_value) and not manifests.declare(_VM_CONSTRAINTS, present):
+    if _is_injected(present, injected_value) and not manifests.declare(SPREAD.in_vms.field, present):
         return []
     # The CRDs key this list by topologyKey and whenUnsatisfiable, so server-side apply merges an owner's constraint
     # into an injected one of the same key, and keeps the injected fields that the owner does not name.
     injected = {_key(constraint): constraint for constraint in constraints(injected_value)}
-    declared, kept = manifests.declared_items(_VM_CONSTRAINTS, *_KEY), []
+    declared, kept = manifests.declared_items(SPREAD.in_vms.field, *_KEY), []
     for constraint in present:
         key = _key(constraint)
         if key not in injected or (key not in declared and constraint != injected[key]):
@@ -181,74 +175,41 @@ def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
 
 
 async def _evaluate_create(
-    view: Object,
-    own: object,
-    settings: SchedulingSettings,
-    zoned: _Zoned,
-    *places: tuple[str, ...],
+    view: Object, own: object, settings: SchedulingSettings, zoned: _Zoned, place: Place
 ) -> Decision:
     """The decision on a new object.
 
     The owner's annotation, ``own``, counts before the namespace's. Whether nodes have zones is asked only where a
-    constraint on zones is wanted. The constraints stand at the first of the ``places``, the annotations that state that
-    they were injected at the others.
+    constraint on zones is wanted.
     """
-    present, injected_value = lookup(view, places[0]), lookup(view, places[1])
-    if isinstance(present, list) and present:
-        if _is_injected(present, injected_value):
-            return allow(reasons.spread_present(str(injected_value)))
-        return allow(reasons.spread_chosen)
-    spread = own.strip() if isinstance(own, str) else settings.spread
-    if spread == names.OFF:
-        return allow(reasons.spread_opted_out)
-    if spread not in _TOPOLOGY_KEYS:
-        return allow(reasons.spread_invalid(spread), warn=True)
-    if spread == "hostname" or await zoned():
-        return _write(view, spread, reasons.spread_injected, *places)
-    if spread == "both":
-        return _write(view, "hostname", reasons.spread_hosts_only, *places)
-    return allow(reasons.spread_without_zones)
+
+    async def choose() -> Choice | Decision:
+        spread = own.strip() if isinstance(own, str) else settings.spread
+        if spread == names.OFF:
+            return allow(reasons.spread_opted_out)
+        if spread not in _TOPOLOGY_KEYS:
+            return allow(reasons.spread_invalid(spread), warn=True)
+        if spread == "hostname" or await zoned():
+            return Choice(spread, reasons.spread_injected)
+        if spread == "both":
+            return Choice("hostname", reasons.spread_hosts_only)
+        return allow(reasons.spread_without_zones)
+
+    return await SPREAD.at_create(view, place, settings, choose)
 
 
-def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
-    """What becomes of injected constraints: an overwrite gets them back, and the owner's own replace them."""
-    present = lookup(vm, _VM_CONSTRAINTS)
-    if not isinstance(present, list) or not present:
-        return _restore_overwritten(vm, old)
-    injected_values = _injected_annotations(vm)
-    injected_value = next((value for value in injected_values.values() if _is_spread(value)), None)
-    if injected_value is None:
-        return None
-    manifests = Manifests(vm)
-    if _is_injected(present, injected_value) and not manifests.declare(_VM_CONSTRAINTS, present):
-        return allow(reasons.spread_present(injected_value))
-    kept = without_injected(present, injected_value, manifests)
-    reason = reasons.spread_withdrawn
-    changes = [Change(path, value, None, reason.code) for path, value in injected_values.items() if value is not ABSENT]
-    if kept != present:
-        changes.append(Change(_VM_CONSTRAINTS, present, kept or None, reason.code))
-    return Decision((reason,), tuple(changes), warnings=(reason,))
+async def _put_back(update: Update[SchedulingSettings], injected_value: str) -> Reason | Decision | None:
+    """What an overwrite removed is put back unless the owner's annotation now asks for something else.
 
-
-def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
-    """Put injected constraints back where an overwrite has swept them away together with both annotations.
-
-    A VirtualMachinePool and `kubectl replace` write the whole VM again. A changed template requires a restart, so the
-    constraints must not come and go. An owner who removes the field and leaves an annotation means it, and so does one
-    whose annotation now asks for something else: the next pods get that.
+    Then the next pods get that.
     """
-    injected_value = old.meta.annotation(names.INJECTED_SPREAD_ANNOTATION) if old else None
-    if not old or not injected_value or not _is_injected(lookup(old, _VM_CONSTRAINTS), injected_value):
-        return None
-    if any(value is not ABSENT for value in _injected_annotations(vm).values()):
-        return allow(reasons.spread_removed(injected_value))
-    own, before = _owners_annotation(vm), _owners_annotation(old)
+    own, before = _owners_annotation(update.vm), _owners_annotation(update.old) if update.old else None
     spread = (own or "").strip()
     if spread == names.OFF:
         return allow(reasons.spread_opted_out)
     if spread in _TOPOLOGY_KEYS and spread != injected_value and own != before:
         return None
-    return _write(vm, injected_value, reasons.spread_preserved(injected_value), *_VM_PLACES)
+    return reasons.spread_preserved(injected_value)
 
 
 def _owners_annotation(vm: VirtualMachine) -> str | None:
@@ -270,11 +231,6 @@ def _is_spread(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value in _TOPOLOGY_KEYS
 
 
-def _injected_annotations(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
-    """What both annotations say, by their paths; `ABSENT` for none."""
-    return {path: lookup(vm, path) for path in (_INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)}
-
-
 def _key(constraint: Mapping[str, Any]) -> tuple[object, ...]:
     """The key by which a constraint is distinguished from the others of its list."""
     return tuple(value if isinstance(value := constraint.get(field), str) else None for field in _KEY)
@@ -291,11 +247,22 @@ def _select_declared(value: Any, declared: Mapping[str, Any]) -> Any:
     }
 
 
-def _write(view: Object, spread: str, reason: Reason, *places: tuple[str, ...]) -> Decision:
-    """The decision to write the constraints of a value, and the annotations that say so."""
-    changes = []
-    for path in places:
-        old, new = lookup(view, path), constraints(spread) if path is places[0] else spread
-        if old != new:
-            changes.append(Change(path, None if old is ABSENT else old, new, reason.code))
-    return Decision((reason,), tuple(changes), notes={"spread": spread})
+SPREAD: Final = InjectedDefault[SchedulingSettings](
+    name="spread",
+    path=("spec", "topologySpreadConstraints"),
+    annotation=names.INJECTED_SPREAD_ANNOTATION,
+    value=constraints,
+    is_value=_is_injected,
+    is_said=_is_spread,
+    owners_part=without_injected,
+    put_back=_put_back,
+    reasons=Reasons(
+        present=reasons.spread_present,
+        chosen=lambda _: reasons.spread_chosen,
+        removed=reasons.spread_removed,
+        replaced=reasons.spread_withdrawn,
+        restored=None,
+        # That of the scheduler's name says it.
+        untouched=None,
+    ),
+)
