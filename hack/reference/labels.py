@@ -10,6 +10,9 @@ from webhook import names
 from webhook.images.objects import IMAGES_ANNOTATION
 from webhook.install import plan
 from webhook.install.schedulers import render
+from webhook.policies.defaults import rows
+from webhook.policies.defaults.settings import ANNOTATIONS as DEFAULTS
+from webhook.policies.defaults.settings import TEXTS, DefaultsSettings
 from webhook.policies.registry import BY_NAME
 from webhook.settings_file import effective
 
@@ -70,6 +73,14 @@ LABELS: Final[Sequence[Key]] = (
         "none",
         _OWNERS,
         "opts out of the namespace's [defaults](../vm-owners.md#a-default-instancetype-or-preference)",
+    ),
+    Key(
+        names.policy_label("defaults"),
+        "template of a VM, or VMI; as an annotation too",
+        "`off`",
+        "none",
+        _OWNERS,
+        "opts out of all [defaults](../defaults.md)",
     ),
     Key(
         f"{names.DOMAIN}/metrics",
@@ -144,6 +155,17 @@ PARAMETERS: Final[Sequence[Key]] = (
         "`instancetypes.expand`",
         _ADMINS,
         "VMs get the [fields](../instancetype-updates.md#expansion) of their instancetype instead of its name",
+    ),
+    *(
+        Key(
+            annotation,
+            "Namespace",
+            f"the {'name' if name in TEXTS else 'field as JSON'}; `off`: none",
+            f"`defaults.{DefaultsSettings.model_fields[name].alias}`",
+            _ADMINS,
+            f"the [default](../defaults.md) {DefaultsSettings.model_fields[name].alias}",
+        )
+        for name, annotation in DEFAULTS.items()
     ),
     Key(
         names.REQUIRE_INSTANCETYPE_ANNOTATION,
@@ -226,6 +248,17 @@ RECORDS: Final[Sequence[Key]] = (
         "none",
         _PROGRAM,
         "this preference was injected, or applied to the VMI",
+    ),
+    *(
+        Key(
+            default.annotation,
+            "VMI, launcher pod",
+            "the value; lists and mappings as JSON",
+            "none",
+            _PROGRAM,
+            "this [default](../defaults.md#where-each-default-stands) was injected, or is recorded for pods",
+        )
+        for default in rows.ALL
     ),
     Key(
         plan.DIGEST_ANNOTATION,

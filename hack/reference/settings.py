@@ -73,7 +73,8 @@ def _fields(whole: Any, value: Any) -> tuple[str, Any] | None:
     if "properties" in value:
         return "", value["properties"]
     named = next(iter(value.get("patternProperties", {}).values()), None)
-    for inner, suffix in ((value.get("items"), "[]"), (named, ".NAME")):
+    optional = next((each for each in value.get("anyOf", ()) if "$ref" in each), None)
+    for inner, suffix in ((value.get("items"), "[]"), (named, ".NAME"), (optional, "")):
         resolved = _resolved(whole, inner) if inner else {}
         if "properties" in resolved:
             return suffix, resolved["properties"]
@@ -90,7 +91,7 @@ def _resolved(whole: Any, value: Any) -> dict[str, Any]:
 
 def _type(value: Any) -> str:
     if "enum" in value:
-        return " or ".join(code(str(each)) for each in value["enum"])
+        return " or ".join(code(str(each) or '""') for each in value["enum"])
     if "const" in value:
         return code(str(value["const"]))
     if "anyOf" in value:

@@ -24,6 +24,7 @@ from webhook.names import Mode
 from webhook.placement.nodes import HOSTNAME
 from webhook.placement.requirements import Contradiction, Elsewhere, Label, Origin
 from webhook.policies.common import migration_targets
+from webhook.policies.defaults import reasons as defaults
 from webhook.policies.eviction import reasons as eviction
 from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.meanings import MEANINGS, meanings_of, similar
@@ -283,6 +284,20 @@ SIZES: Final[Examples] = {
 }
 
 # The policy that speaks in the examples; what more than one policy says has the first.
+DEFAULTS: Final[Examples] = {
+    "injected": (("eviction-strategy",),),
+    "merged": (("tolerations",),),
+    "recorded": (("node-selector",),),
+    "not_recorded": (("node-selector",),),
+    "present": (("tolerations",),),
+    "owner_chose": (("eviction-strategy",),),
+    "opted_out": NOTHING,
+    "none": NOTHING,
+    "bound": (("node01",),),
+    "invalid": (("kubevirt-webhook.github.io/default-tolerations", "[0].operator is missing"),),
+    "unusable": (("priority-class-name", "PriorityClass vms does not exist"),),
+}
+
 CATALOGUES: Final[Mapping[str, tuple[ModuleType, names.PolicyName, Examples]]] = {
     "common": (common, names.SCHEDULING, COMMON),
     "scheduling": (scheduling, names.SCHEDULING, SCHEDULING),
@@ -291,6 +306,7 @@ CATALOGUES: Final[Mapping[str, tuple[ModuleType, names.PolicyName, Examples]]] =
     "eviction": (eviction, names.EVICTION, EVICTION),
     "naming": (naming, "naming", NAMING),
     "sizes": (sizes, "sizes", SIZES),
+    "defaults": (defaults, "defaults", DEFAULTS),
 }
 assert {*CATALOGUES} == {"common", *BY_NAME}
 each_catalogue = pytest.mark.parametrize("name", CATALOGUES)

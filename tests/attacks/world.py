@@ -13,6 +13,7 @@ from tests import builders
 from tests.attacks import schema
 from tests.attacks.schema import Fields, Node, Path
 from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json, changed, read_node
+from tests.policies.defaults import world as of_defaults
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as instancetypes
 from tests.policies.migration import world as migration
@@ -46,6 +47,7 @@ from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, PLACED_VMIS, UNFINISHED
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
+from webhook.policies.defaults.settings import ANNOTATIONS as DEFAULTS
 from webhook.policies.registry import BY_PATH
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
@@ -382,6 +384,29 @@ def _sizes() -> Iterator[AttackWorld]:
     yield _world("VMI, sized", vmis, vmi, {}, schema.of_shape(VMI), annotations=annotations)
 
 
+def _defaults() -> Iterator[AttackWorld]:
+    """Every row has a default, and the owner has something of each: what is merged is walked."""
+    settings: Any = {"settings": {name: getattr(of_defaults.section(), name) for name in DEFAULTS}}
+    found = _object(of_defaults.CLASS, {"metadata": {"name": "vms"}})
+    facts: Any = {"facts": {NodesKey(): of_defaults.FACTS[NodesKey()]}}
+    yield _world(
+        "VMI, defaults",
+        "mutate/defaults/virtualmachineinstances",
+        of_defaults.vmi(),
+        {"class": found},
+        **settings,
+        **facts,
+    )
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [of_defaults.POOL, {"key": "zone", "operator": "Exists"}]}]}
+    placed: Any = {
+        "tolerations": [of_defaults.GPU],
+        "nodeSelector": {"zone": "b"},
+        "affinity": {"nodeAffinity": {of_defaults.REQUIRED: terms, of_defaults.PREFERRED: [of_defaults.FAST]}},
+    }
+    pod = of_defaults.pod(of_defaults.recorded(), **placed)
+    yield _world("launcher pod, defaults", "mutate/defaults/pods", pod, {}, user=CONTROLLER, **settings)
+
+
 _EXPRESSION: Final = Fields({"key": schema.TEXT, "operator": schema.TEXT, "values": schema.Items(schema.TEXT)})
 
 # All that makes KubeVirt look through a VM's lists.
@@ -391,4 +416,7 @@ _PREFERENCE: Final[Json] = {
     "volumes": {"preferredStorageClassName": "fast"},
 }
 
-WORLDS: Final = (*_migrations(), *_evictions(), *_schedulings(), *_instancetypes(), *_namings(), *_sizes())
+WORLDS: Final = (
+    *(*_migrations(), *_evictions(), *_schedulings(), *_instancetypes()),
+    *(*_namings(), *_sizes(), *_defaults()),
+)

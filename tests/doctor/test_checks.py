@@ -119,7 +119,7 @@ async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld)
     assert {finding.check for finding in report.findings} == {
         *("webhooks", "selectors", "certificates", "rights", "deployment", "schedulers", "order"),
         *("kubevirt", "opt-in", "effect", "pools", "pinning", "relabelling", "nodes", "spread", "neighbors", "clock"),
-        *("evacuations", "size-limits"),
+        *("evacuations", "size-limits", "defaults"),
     }
     assert all(bool(finding.todo) == (finding.verdict != "ok") for finding in report.findings)
     # It only reads, and every list once.

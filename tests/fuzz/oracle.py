@@ -40,6 +40,11 @@ OWNED: Mapping[str, tuple[str, ...]] = {
     # As KubeVirt does, an instancetype and a preference write the annotations that their ``spec`` has.
     "instancetypes/virtualmachineinstances": ("/spec", _ANNOTATIONS),
     "migration/pods": ("/spec/affinity",),
+    "defaults/pods": ("/spec/tolerations", "/spec/nodeSelector", "/spec/affinity"),
+    "defaults/virtualmachineinstances": (
+        *("/spec/priorityClassName", "/spec/evictionStrategy", "/spec/terminationGracePeriodSeconds"),
+        "/spec/domain/cpu",
+    ),
 }
 _OWN_ANNOTATIONS = re.compile(rf"{re.escape(names.DOMAIN)}/|(\w+\.)?kubevirt\.io/")
 # What `webhook.admission.decision.compose` puts around a text.

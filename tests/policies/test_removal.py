@@ -163,7 +163,7 @@ def test_doctor_checks_the_others(removed: str, files: Path) -> None:
     findings = json.loads(done.output)["findings"]
     found = {each["code"]: each for each in findings}
 
-    own = {"instancetypes": "pools", "migration": "pinning"}
+    own = {"instancetypes": "pools", "migration": "pinning", "defaults": "defaults"}
     assert {each["check"] for each in findings} & {*own.values()} == {own[each] for each in own if each != removed}
     counted = found["opted-in"]["found"]
     assert [each for each in NAMES if f"{each}: 1 enforce" in counted] == [each for each in NAMES if each != removed]

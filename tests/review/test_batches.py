@@ -16,6 +16,7 @@ import pytest
 from tests import builders
 from tests.builders import Json, changed, config_of, installed, known, opted_in, review, vm
 from tests.golden_files import Golden
+from tests.policies.defaults import world as of_defaults
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as migrations
@@ -32,6 +33,8 @@ from webhook.placement.nodes import Node
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
 from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
 from webhook.policies import registry
+from webhook.policies.defaults import reasons as defaults
+from webhook.policies.defaults.settings import DefaultsSettings
 from webhook.policies.eviction.settings import EvictionSettings
 from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.instancetypes.settings import InstancetypeSettings
@@ -46,7 +49,9 @@ from webhook.policy import AnyPolicy
 from webhook.review.reviewer import Evaluation, Reviewer
 
 Facts = Mapping[Key[Any], object]
-Section = EvictionSettings | InstancetypeSettings | MigrationSettings | SchedulingSettings | SizeSettings
+Section = (
+    DefaultsSettings | EvictionSettings | InstancetypeSettings | MigrationSettings | SchedulingSettings | SizeSettings
+)
 
 RESERVATIONS = [f"pr.kubevirt.io/lun-{number}" for number in range(machines.MOST_RESERVATIONS)]
 
@@ -407,6 +412,20 @@ CASES = {
         {KubeVirtKey(): installed()},
         common.BY_KUBEVIRT,
         changed(SizeSettings(), require_instancetype=True, failure_policy="Fail"),
+    ),
+    "a VMI that gets defaults": Case(
+        "/mutate/defaults/virtualmachineinstances/enforce",
+        review(of_defaults.vmi()),
+        of_defaults.FACTS,
+        defaults.RECORDED,
+        of_defaults.section(),
+    ),
+    "a launcher pod that gets defaults": Case(
+        "/mutate/defaults/pods/enforce",
+        review(of_defaults.pod()),
+        of_defaults.FACTS,
+        defaults.INJECTED,
+        of_defaults.section(),
     ),
 }
 

@@ -51,6 +51,8 @@ tls: {certFile: /tls/tls.crt, keyFile: /tls/tls.key, mode: mounted, secretName: 
 kubevirt: {namespace: openshift-cnv, version: v1.8.4}
 naming: {clusterWide: true}
 sizes: {clusterWide: true, requireInstancetype: true, failurePolicy: Fail}
+defaults: {clusterWide: true, priorityClassName: vms, evictionStrategy: External, terminationGracePeriodSeconds: 5,
+  cpuModel: Skylake-Server}
 scheduling: {clusterWide: true, schedulerName: batch, virtualMachines: false, virtualMachineInstances: true,
   spread: zone, spreadVirtualMachines: true, spreadVirtualMachineInstances: true}
 instancetypes: {clusterWide: true, defaultInstancetype: u1.medium, defaultPreference: VirtualMachinePreference/fedora,
@@ -72,6 +74,7 @@ driftScan: {everyMinutes: 30, policyReports: false}
 OTHERS = (
     *("excludedNamespaces", "schedulers", "blackouts", "registries", "pullSecrets", "namespaceSelector"),
     *("events", "traces", "limits"),
+    *("tolerations", "nodeSelector", "nodeAffinity"),
 )
 
 

@@ -28,6 +28,7 @@ from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import Manifests, writers
+from webhook.policies.defaults import rows
 from webhook.policies.instancetypes.namespace_defaults import INJECTED_ANNOTATIONS as DEFAULTS_ANNOTATIONS
 from webhook.policies.scheduling.spread import without_injected
 
@@ -36,6 +37,8 @@ INJECTED_ANNOTATIONS: Final = (
     *(names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
     *DEFAULTS_ANNOTATIONS.values(),
 )
+# VMIs and pods have those of defaults, too, which never stand in VMs.
+_OF_VMIS: Final = (*INJECTED_ANNOTATIONS, *(default.annotation for default in rows.ALL))
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = STORED_VMS.decoded_as(UnstructuredVm)
@@ -179,7 +182,7 @@ async def remaining(api: Transport, namespace: str = "") -> tuple[int, int]:
 
 async def _count_annotated(api: Transport, resource: Resource[Object], namespace: str, query: Mapping[str, str]) -> int:
     async with aclosing(all_of(api, resource, namespace, query)) as items:
-        return sum([any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS) async for one in items])
+        return sum([any(one.meta.annotation(each) is not None for each in _OF_VMIS) async for one in items])
 
 
 async def clean(api: Requests, one: Task) -> str:

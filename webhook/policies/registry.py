@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from webhook.policies.defaults.policy import POLICY as DEFAULTS
 from webhook.policies.eviction.policy import POLICY as EVICTION
 from webhook.policies.instancetypes.policy import POLICY as INSTANCETYPES
 from webhook.policies.migration.policy import POLICY as MIGRATION
@@ -21,6 +22,7 @@ POLICIES: Final[tuple[AnyPolicy, ...]] = (
     EVICTION,
     NAMING,
     SIZES,
+    DEFAULTS,
 )
 BY_NAME: Final = {policy.name: policy for policy in POLICIES}
 

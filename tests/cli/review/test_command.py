@@ -311,7 +311,10 @@ async def test_over_a_cluster_reviews_do_not_wait_for_each_other(parts: list[Par
 
 
 def test_another_vm_costs_a_bounded_number_of_calls(job: BatchJob) -> None:
-    """Ten thousand of them are a matter of seconds: parsing, evaluation and text together."""
+    """Ten thousand of them are a matter of seconds: parsing, evaluation and text together.
+
+    Each policy takes some thirty of them, to look at its label on the namespace and to say that it has nothing to do.
+    """
 
     def calls(number: int) -> int:
         text = "---".join(VM.format(each) for each in range(number)).encode()
@@ -323,7 +326,7 @@ def test_another_vm_costs_a_bounded_number_of_calls(job: BatchJob) -> None:
         return sum(entry.callcount for entry in profile.getstats())
 
     calls(1)
-    assert (calls(60) - calls(20)) / 40 < 1100
+    assert (calls(60) - calls(20)) / 40 < 1500
 
 
 def test_a_bar_on_a_terminal_goes_away(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,16 +11,16 @@ from webhook.k8s.types.selectors import LabelSelector, NodeSelector
 
 EQUAL: Final = "Equal"
 EXISTS: Final = "Exists"
-# The JSON name of terms of affinity that a pod cannot do without.
+# The JSON names of terms of affinity: those that a pod cannot do without, and the others.
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class NodeAffinity(View, frozen=True):
     """``nodeAffinity`` of a Pod or a VMI (core/v1 NodeAffinity); preferred terms stay as they are."""
 
     required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
-    preferred: list[Any] | None = msgspec.field(default=None, name=_PREFERRED)
+    preferred: list[Any] | None = msgspec.field(default=None, name=PREFERRED)
 
 
 class PodAffinityTerm(View, frozen=True):
@@ -38,7 +38,7 @@ class PodAffinity(View, frozen=True):
     """``podAffinity`` or ``podAntiAffinity`` of a Pod or a VMI (core/v1), whose terms depend on other pods."""
 
     required: list[Any] | None = msgspec.field(default=None, name=REQUIRED)
-    preferred: list[Any] | None = msgspec.field(default=None, name=_PREFERRED)
+    preferred: list[Any] | None = msgspec.field(default=None, name=PREFERRED)
 
 
 class Affinity(View, frozen=True):

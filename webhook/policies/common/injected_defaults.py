@@ -94,6 +94,14 @@ def _never_ours(_value: Any, _settings: Any) -> str | None:
     return None
 
 
+def _whole(present: Any, _text: str, _manifests: Manifests) -> Any:
+    return present
+
+
+async def _never_put_back(_update: Update[Any], _text: str) -> Reason | Decision | None:
+    return None
+
+
 async def _never_withdrawn(_update: Update[Any], _text: str) -> Reason | None:
     return None
 
@@ -106,6 +114,8 @@ class InjectedDefault(msgspec.Struct, Generic[S], frozen=True, eq=False, kw_only
         path: the field's in VMIs and pods; in VMs it stands in the template.
         annotation: the key of the annotation that says what was injected.
         value: what stands in the field, for the annotation's text.
+        merge: what stands in the field with the default beside what the owner wrote, for the two values; None: the
+            owner's value stands alone.
         is_value: whether what stands in the field is exactly that, for the annotation's value of whatever type.
         is_said: whether an annotation's value, of whatever type, is one that this server writes.
         owners_part: what the owner wrote of the field's value, for the annotation's text: a list of which an owner
@@ -125,8 +135,9 @@ class InjectedDefault(msgspec.Struct, Generic[S], frozen=True, eq=False, kw_only
     value: Callable[[str], Any]
     is_value: Callable[[Any, object], bool]
     is_said: Callable[[object], bool]
-    owners_part: Callable[[Any, str, Manifests], Any]
-    put_back: Callable[[Update[S], str], Awaitable[Reason | Decision | None]]
+    merge: Callable[[Any, Any], Any] | None = None
+    owners_part: Callable[[Any, str, Manifests], Any] = _whole
+    put_back: Callable[[Update[S], str], Awaitable[Reason | Decision | None]] = _never_put_back
     withdraw: Callable[[Update[S], str], Awaitable[Reason | None]] = _never_withdrawn
     only_ours: Callable[[Any, S], str | None] = _never_ours
     written_if_unset: object = ABSENT
@@ -142,9 +153,9 @@ class InjectedDefault(msgspec.Struct, Generic[S], frozen=True, eq=False, kw_only
     async def at_create(
         self, view: Object, place: Place, settings: S, choose: Callable[[], Awaitable[Choice | Decision]]
     ) -> Decision:
-        """The decision on a new object; ``choose`` is asked only where the owner chose nothing."""
+        """The decision on a new object; ``choose`` is asked only where the default may be written."""
         present = _value_at(view, place.field)
-        if present is ABSENT:
+        if present is ABSENT or self.merge:
             choice = await choose()
             return self.write(view, choice, place) if isinstance(choice, Choice) else choice
         text = self._injected_text(view, place, present, settings)
@@ -194,14 +205,26 @@ class InjectedDefault(msgspec.Struct, Generic[S], frozen=True, eq=False, kw_only
 
     def write(self, view: Object, choice: Choice, place: Place) -> Decision:
         """The decision to write the default, and the annotations that say so."""
-        return self._write(view, choice, (place.field, *place.annotations))
+        present = lookup(view, place.field) if self.merge else ABSENT
+        if self.merge is None or present is ABSENT:
+            return self._write(view, choice, (place.field, *place.annotations))
+        value = self.merge(present, self.value(choice.text))
+        if value == present:
+            return allow(self.reasons.present(choice.text))
+        field = Change(place.field, present, value, choice.reason.code)
+        annotated = self.record(view, choice, place)
+        return Decision((choice.reason,), (field, *annotated.changes), notes=annotated.notes)
+
+    def record(self, view: Object, choice: Choice, place: Place) -> Decision:
+        """The decision to write the annotations alone."""
+        return self._write(view, choice, place.annotations)
 
     def _keep(self, view: Object, text: str, place: Place) -> Decision:
         """The decision on an object with the injected default: annotations that a copy has lost are put back."""
         restored = self.reasons.restored if place.is_copied else None
         if restored is None or all(value == text for value in _annotations(view, place).values()):
             return allow(self.reasons.present(text))
-        return self._write(view, Choice(text, restored(text)), place.annotations)
+        return self.record(view, Choice(text, restored(text)), place)
 
     def _injected_text(self, view: Object, place: Place, present: Any, settings: S) -> str | None:
         """What an annotation says of a value that was injected as it stands there; None: it was not."""

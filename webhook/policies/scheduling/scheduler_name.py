@@ -193,8 +193,6 @@ SCHEDULER: Final = InjectedDefault[SchedulingSettings](
     is_value=operator.eq,
     # Settings may declare any name, and an earlier one may have been removed.
     is_said=lambda text: text is not ABSENT,
-    # A name is one person's as a whole.
-    owners_part=lambda present, _text, _manifests: present,
     put_back=_put_back,
     withdraw=_withdraw,
     only_ours=_only_by_webhook,

@@ -1,0 +1,43 @@
+"""What doctor checks of the defaults policy: annotations that are ignored, and PriorityClasses that are missing."""
+
+from __future__ import annotations
+
+from webhook.findings import Finding, check, ok, readable, warning
+from webhook.k8s.resources import NAMESPACES
+from webhook.policies.defaults.settings import ANNOTATIONS, DefaultsSettings
+from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES
+from webhook.policy import Installed
+from webhook.text import pluralize
+
+
+@check("defaults")
+async def check_defaults(installation: Installed) -> list[Finding]:
+    """Read each default of settings and namespaces."""
+    settings = installation.settings.of(DefaultsSettings)
+    namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
+    sections = {"settings": settings}
+    for namespace in namespaces:
+        annotations = namespace.meta.annotations or {}
+        if annotations.keys() & set(ANNOTATIONS.values()):
+            sections[f"Namespace {namespace.meta.name}"] = settings.with_annotations(annotations)
+    findings = [
+        warning("default-annotation-invalid", subject, f"annotation {annotation} is ignored: {why}", "correct it")
+        for subject, section in sections.items()
+        for annotation, why in section.mistakes.items()
+    ]
+    named = {subject: name for subject, section in sections.items() if (name := section.priority_class_name)}
+    if named:
+        classes = readable("priorityclasses", await installation.reader.all(PRIORITY_CLASSES))
+        existing = {each.meta.name for each in classes}
+        findings += [
+            warning(
+                "priority-class-missing",
+                subject,
+                f"the default PriorityClass {name} does not exist, so no VM gets it",
+                "create it, or name another",
+            )
+            for subject, name in named.items()
+            if name not in existing
+        ]
+    own = pluralize(len(sections) - 1, "namespace")
+    return findings or [ok("defaults-valid", "defaults", f"no mistakes in the settings and in {own} with annotations")]

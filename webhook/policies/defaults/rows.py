@@ -1,0 +1,142 @@
+"""Each default as a value, and the decisions about several of them as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.admission.decision import Decision, Reason, allow
+from webhook.k8s.json_tree import ABSENT
+from webhook.k8s.types.scheduling import PREFERRED, REQUIRED
+from webhook.policies.common.injected_defaults import InjectedDefault, Reasons
+from webhook.policies.defaults import reasons
+from webhook.policies.defaults.fields import Json
+from webhook.policies.defaults.settings import DefaultsSettings
+
+_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
+Default = InjectedDefault[DefaultsSettings]
+_PREFIX: Final = f"{names.DOMAIN}/injected-"
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+def text_of(value: object) -> str:
+    """What an annotation says of a value that is no text."""
+    return _encode(value).decode()
+
+
+def parse(text: str) -> Any:
+    """The value that an annotation says; `ABSENT` where it is not one that `text_of` writes."""
+    try:
+        return msgspec.json.decode(text.encode(errors="replace"))
+    except (msgspec.DecodeError, RecursionError):
+        return ABSENT
+
+
+def _default(
+    annotation: str,
+    path: tuple[str, ...],
+    value: Callable[[str], Any] = parse,
+    merge: Callable[[Any, Any], Any] | None = None,
+) -> Default:
+    """A default that stands in VMIs or pods alone, where there is no update."""
+    name = annotation.removeprefix(_PREFIX)
+
+    def present(_: str) -> Reason:
+        return reasons.present(name)
+
+    return InjectedDefault(
+        name=f"default-{name}",
+        path=path,
+        annotation=annotation,
+        value=value,
+        is_value=lambda stands, text: isinstance(text, str) and stands == value(text),
+        is_said=lambda text: isinstance(text, str),
+        merge=merge,
+        reasons=Reasons(
+            present=present,
+            chosen=lambda _: reasons.owner_chose(name),
+            removed=present,
+            replaced=None,
+            restored=None,
+            untouched=None,
+        ),
+    )
+
+
+def add_tolerations(present: list[Json], default: list[Json]) -> list[Json]:
+    """The owner's tolerations, and those of other keys and effects."""
+    return [*present, *_others(present, default, lambda each: (each.get("key") or "", each.get("effect") or ""))]
+
+
+def add_labels(present: Json, default: Json) -> Json:
+    """The owner's node selector, and the keys that it lacks."""
+    return default | present
+
+
+def add_preferences(present: list[Json], default: list[Json]) -> list[Json]:
+    """What the owner prefers, and what else is preferred."""
+    return [*present, *(each for each in default if each not in present)]
+
+
+def add_expressions(terms: list[Json], default: list[Json]) -> list[Json]:
+    """The owner's terms, each with what it lacks; one that matches no node stays as it is, and none is added."""
+    (added,) = default
+    return [_add_to(term, added["matchExpressions"]) for term in terms]
+
+
+def _add_to(term: Json, expressions: list[Json]) -> Json:
+    present = term.get("matchExpressions") or []
+    if not isinstance(present, list) or not (present or term.get("matchFields")):
+        return term
+    missing = [each for each in expressions if each not in present]
+    return {**term, "matchExpressions": [*present, *missing]} if missing else term
+
+
+def _others(present: Iterable[Json], default: Iterable[Json], key: Callable[[Json], object]) -> list[Json]:
+    there = [key(each) for each in present]
+    return [each for each in default if key(each) not in there]
+
+
+TOLERATIONS: Final = _default(f"{names.DOMAIN}/injected-tolerations", ("spec", "tolerations"), merge=add_tolerations)
+NODE_SELECTOR: Final = _default(f"{names.DOMAIN}/injected-node-selector", ("spec", "nodeSelector"), merge=add_labels)
+REQUIRED_AFFINITY: Final = _default(
+    f"{names.DOMAIN}/injected-required-node-affinity",
+    (*_AFFINITY, REQUIRED, "nodeSelectorTerms"),
+    merge=add_expressions,
+)
+PREFERRED_AFFINITY: Final = _default(
+    f"{names.DOMAIN}/injected-preferred-node-affinity", (*_AFFINITY, PREFERRED), merge=add_preferences
+)
+PRIORITY_CLASS: Final = _default(f"{names.DOMAIN}/injected-priority-class-name", ("spec", "priorityClassName"), str)
+EVICTION_STRATEGY: Final = _default(f"{names.DOMAIN}/injected-eviction-strategy", ("spec", "evictionStrategy"), str)
+GRACE_PERIOD: Final = _default(
+    f"{names.DOMAIN}/injected-termination-grace-period-seconds", ("spec", "terminationGracePeriodSeconds"), int
+)
+CPU_MODEL: Final = _default(f"{names.DOMAIN}/injected-cpu-model", ("spec", "domain", "cpu", "model"), str)
+ALL: Final = (
+    TOLERATIONS,
+    NODE_SELECTOR,
+    REQUIRED_AFFINITY,
+    PREFERRED_AFFINITY,
+    PRIORITY_CLASS,
+    EVICTION_STRATEGY,
+    GRACE_PERIOD,
+    CPU_MODEL,
+)
+
+
+def join(decisions: Iterable[Decision], settings: DefaultsSettings) -> Decision:
+    """One decision of those about each default, first what changes something; mistakes are warned of."""
+    mistakes = [allow(reasons.invalid(*each), warn=True) for each in settings.mistakes.items()]
+    ordered = sorted([*decisions, *mistakes], key=lambda each: not each.changes)
+    if not ordered:
+        return allow(reasons.none)
+    return Decision(
+        tuple(reason for each in ordered for reason in each.reasons),
+        tuple(change for each in ordered for change in each.changes),
+        warnings=tuple(warning for each in ordered for warning in each.warnings),
+        notes={key: note for each in ordered for key, note in each.notes.items()},
+    )
