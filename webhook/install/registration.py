@@ -180,6 +180,7 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
     modes: list[Mode] = [names.WARN, names.AUDIT] if endpoint.stage == names.OBSERVE else [names.ENFORCE]
     resource = "/".join(filter(None, (endpoint.resource, endpoint.sub_resource)))
     operations = list(endpoint.operations)
+    conditions = _match_conditions(endpoint, settings)
     matched = {"apiGroups": [endpoint.group], "apiVersions": [endpoint.version], "operations": operations}
     entry: Manifest = {
         # Users see it in denials, and admins in the API server's metrics.
@@ -187,7 +188,8 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
         "clientConfig": config,
         "rules": [{**matched, "resources": [resource], "scope": "Namespaced"}],
         "namespaceSelector": {"matchExpressions": namespace_selector(endpoint.policy, settings, modes)},
-        "matchConditions": _match_conditions(endpoint, settings),
+        # The API server stores no empty list, so that kubectl would find a difference.
+        **({"matchConditions": conditions} if conditions else {}),
         # The API server converts objects of other versions, so that one rule matches them all.
         "matchPolicy": "Equivalent",
         "failurePolicy": "Fail" if fail else "Ignore",
