@@ -126,7 +126,7 @@ class PodWatcher(Repeated):
     def _look(self, found: list[Any], images: list[str]) -> None:
         for configuration in found:
             for entry in configuration.get("webhooks", ()):
-                if any(condition["expression"] == "false" for condition in entry["matchConditions"]):
+                if any(condition["expression"] == "false" for condition in entry.get("matchConditions", ())):
                     continue
                 name = str(entry["clientConfig"]["service"]["path"])
                 if not entry["clientConfig"].get("caBundle"):

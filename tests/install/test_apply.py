@@ -34,7 +34,7 @@ class InstalledWorld:
         return [index for index, one in enumerate(self.api.wrote) if one.endswith(end)]
 
     def are_called(self) -> bool:
-        return all(NOT_YET not in entry["matchConditions"] for entry in self.entries().values())
+        return all(NOT_YET not in entry.get("matchConditions", ()) for entry in self.entries().values())
 
     def waited(self) -> bool:
         return any(line.startswith("waiting: ") for line in self.reported)
