@@ -399,7 +399,9 @@ def leaves(node: Json = SCHEMA, path: tuple[str | int, ...] = ()) -> Iterator[Le
         yield Leaf(path, kind if isinstance(kind, str) else "integer or string")
 
 
-LEAVES: Final = tuple(leaves())
+# Items that need several fields at once, and a map whose keys have a schema: one value of them alone is never valid.
+OF_SEVERAL: Final = tuple(f"/settings/defaults/{name}" for name in ("nodeAffinity", "nodeSelector", "tolerations"))
+LEAVES: Final = tuple(leaf for leaf in leaves() if not leaf.pointer.startswith(OF_SEVERAL))
 
 
 def values(chosen: dict[Leaf, Any]) -> Json:

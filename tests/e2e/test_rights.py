@@ -19,6 +19,8 @@ from tests.cluster.fake_apiserver import FakeClock
 from webhook.install.registration import configurations
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
+from webhook.names import policy_label
+from webhook.policies.defaults.policy import POLICY as DEFAULTS_POLICY
 from webhook.policies.instancetypes.settings import FidelitySettings
 from webhook.server.drift_scan.policy_reports import Reports
 from webhook.server.events.writer import WINDOW_SECONDS, Event, EventWriter
@@ -46,6 +48,8 @@ EVERYTHING = {
     **SETTINGS,
     "schedulers": {"kubevirt": {"healthCheck": "pods"}, "other": {"healthCheck": "lease other/other"}},
     "migration": {"requireRight": True, "maxUnfinished": 5},
+    # One that every API server has.
+    "defaults": {"priorityClassName": "system-node-critical"},
     "events": True,
     "driftScan": {"everyMinutes": 60},
 }
@@ -62,7 +66,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
         tenant = Tenant.new(installed.replicas[0], None)
         tenant.owner.create(VMS, vm("older"), tenant.namespace)
         # The last one last: once the API server knows of it, it knows of all.
-        for policy in (INSTANCETYPES, EVICTION, MIGRATION, SCHEDULING):
+        for policy in (policy_label(DEFAULTS_POLICY.name), INSTANCETYPES, EVICTION, MIGRATION, SCHEDULING):
             tenant.label("enforce", policy)
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call us")
 
