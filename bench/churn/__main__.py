@@ -29,9 +29,8 @@ from tests.e2e.support.objects import kubevirt_crds
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import StartError
 
-# The caches of a replica are full after so much of the time.
-_WARM_UP_SHARE: Final = 6
-_WARM_UP_MOST: Final = 600.0
+# By then the caches of a replica are full, and with the CAs of the first three rotations so are the caBundles.
+_WARM_UP: Final = 2400
 _FAILURES: Final = (build.UnavailableError, StartError, KubeError, OSError, AssertionError, http.client.HTTPException)
 
 
@@ -58,7 +57,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench.churn",
         description="Let a large cluster change for an hour, and look at what a replica holds.",
     )
-    parser.add_argument("--seconds", type=at_least(5), default=3600, help="of churn (3600)")
+    parser.add_argument("--seconds", type=at_least(5), default=3600, help="of churn that counts (3600)")
+    parser.add_argument("--warm-up", type=at_least(0), help=f"seconds before it ({_WARM_UP}; less before a short run)")
     parser.add_argument("--nodes", type=at_least(10), default=5000, help="in the cluster (5000)")
     parser.add_argument("--vms", type=at_least(10), default=2000, help="that run in it (2000)")
     parser.add_argument("--steps", type=float, default=6.0, help="of owners and KubeVirt in a second (6)")
@@ -77,8 +77,8 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> ChurnOutcome:
     size = Size(options.nodes, options.vms)
     rates = Rates(options.steps, options.heartbeats, options.settings, options.rotations)
+    warm_up = min(_WARM_UP, options.seconds * 2 / 3) if options.warm_up is None else options.warm_up
     plan = {name: getattr(options, name) for name in ("nodes", "vms", "steps", "heartbeats", "seconds")}
-    warm_up = min(_WARM_UP_MOST, options.seconds / _WARM_UP_SHARE)
     recorder = Recorder()
     with tempfile.TemporaryDirectory(prefix="churn-") as name:
         directory = Path(name)
@@ -116,9 +116,10 @@ def _look_on(
 ) -> None:
     """Take samples until the time is over."""
     servers = (plane._apiserver, plane._etcd)  # noqa: SLF001 - it has no other users
+    seconds = outcome.warm_up + outcome.plan["seconds"]
     begun, parts = time.monotonic(), [replica.pid, *(server.pid for server in servers), os.getpid()]
-    while (at := time.monotonic() - begun) < options.seconds:
-        time.sleep(min(options.every, max(0.0, options.seconds - at)))
+    while (at := time.monotonic() - begun) < seconds:
+        time.sleep(min(options.every, max(0.0, seconds - at)))
         if churn.failure:
             raise churn.failure
         assert replica.running, f"the replica has ended: {replica.log.read_text()[-2000:]}"

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.index.cluster import PLAIN_SHARE, nodes
+from bench.churn.nodes import PLAIN_SHARE, nodes
 from tests.e2e.support.installed import NAME, LiveInstallation, ServerReplica
 from tests.e2e.support.kube import Json, Kube, KubeError, eventually
 from tests.e2e.support.migrations import guest, source_of

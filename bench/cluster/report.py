@@ -14,7 +14,7 @@ from typing import Any, Final
 from bench.cluster.figures import GOALS, Figures, GroupKey, Ratio, Sample, grouped
 from bench.cluster.load import Arrival
 from bench.cluster.objects import ELSEWHERE, LAUNCHER, MACHINE, ObjectKind
-from bench.cluster.ways import BESIDE, FIXED, OURS, WAYS
+from bench.cluster.ways import KYVERNO_CEL, NONE, OURS, POLICY, RUNTIME, WAYS
 from bench.reviews.errors import BenchError
 
 STEADY: Final = "steady"
@@ -22,8 +22,8 @@ _SHARES: Final[Mapping[str, float]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _ABSENT: Final = "-"
 # A way that creates less than this share of what comes has a queue that grows.
 _KEEPS_UP: Final = 0.9
-# Not in the README, which has few lines.
-_ON_THE_PAGE: Final = (BESIDE, FIXED)
+# The README has few lines.
+_IN_THE_README: Final = (NONE, OURS, RUNTIME, POLICY, KYVERNO_CEL)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class ClusterReport:
         header = ["p50 / p99, ms", *(kind.plural for kind in kinds), "memory, MB"]
         rows = []
         for way in self._ways():
-            if way in _ON_THE_PAGE:
+            if way not in _IN_THE_README:
                 continue
             found = [figures.get((way, kind.key, STEADY)) for kind in kinds]
             memory = max(each.memory_mb for key, each in figures.items() if key[0] == way)

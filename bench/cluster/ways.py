@@ -117,7 +117,9 @@ def _labels(key: str) -> dict[str, str]:
     return {servers.LABEL: key}
 
 
-_RUNTIME: Final = "controller-runtime"
+RUNTIME: Final = "controller-runtime"
+POLICY: Final = "policy"
+KYVERNO_CEL: Final = "kyverno-cel"
 # In the order of the first round; every second round has them the other way round.
 WAYS: Final[Mapping[str, Way]] = {
     way.key: way
@@ -127,10 +129,10 @@ WAYS: Final[Mapping[str, Way]] = {
         Way(BESIDE, "another version", _beside, webhook.LABELS),
         Way(EMPTY, "an empty webhook, Go", _go(EMPTY, "empty"), _labels(EMPTY), writes=False),
         Way(FIXED, "an empty one with the same patch, Go", _go(FIXED, "empty", *fixed_patches()), _labels(FIXED)),
-        Way(_RUNTIME, "Go, controller-runtime", _go(_RUNTIME, "controllerruntime"), _labels(_RUNTIME)),
-        Way("policy", "MutatingAdmissionPolicy", _policy, _labels("policy")),
+        Way(RUNTIME, "Go, controller-runtime", _go(RUNTIME, "controllerruntime"), _labels(RUNTIME)),
+        Way(POLICY, "MutatingAdmissionPolicy", _policy, _labels(POLICY)),
         Way("kyverno", "Kyverno, ClusterPolicy", _kyverno("kyverno-cluster-policy.yaml"), _labels("kyverno")),
-        Way("kyverno-cel", "Kyverno, MutatingPolicy", _kyverno("kyverno-mutating-policy.yaml"), _labels("kyverno")),
+        Way(KYVERNO_CEL, "Kyverno, MutatingPolicy", _kyverno("kyverno-mutating-policy.yaml"), _labels("kyverno")),
         Way(
             *("kyverno-reads", "Kyverno, ClusterPolicy that reads the VMI", _kyverno("kyverno-reads-vmi.yaml")),
             labels=_labels("kyverno"),

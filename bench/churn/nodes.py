@@ -1,18 +1,10 @@
-"""A cluster as large and as labelled as KubeVirt's are, and VMs to migrate in it. The same on every run."""
+"""Nodes of a cluster as large and as labelled as KubeVirt's are. The same on every run."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
-
-import msgspec
-
-from webhook.placement.machines import LauncherPod, Migration, Vmi
-from webhook.placement.nodes import Node
-from webhook.placement.requirements import Requirements
-from webhook.placement.target_pods import target_pod_requirements
 
 Json = dict[str, Any]
 
@@ -91,53 +83,3 @@ def _labelled_by_kubevirt(number: int, dice: random.Random) -> dict[str, str]:
         "cpu-timer.node.kubevirt.io/tsc-scalable": "true",
         "kubevirt.io/schedulable": "false" if dice.random() < _LOST else "true",
     }
-
-
-@dataclass(frozen=True, slots=True)
-class IndexReview:
-    """A migration to evaluate.
-
-    Attributes:
-        name: in the report.
-    """
-
-    name: str
-    requirements: Requirements
-
-
-def reviews(cluster: list[Node]) -> tuple[IndexReview, ...]:
-    """A VM that asks for little, and one that asks for all: node affinity, tolerations, its host's own CPU."""
-    source = cluster[-1]
-    added = Migration.adding({"topology.kubernetes.io/zone": "eu-b"})
-    status = {"nodeName": source.name, "machine": {"type": "q35"}}
-    simple = msgspec.convert(
-        {"spec": {"architecture": "amd64", "domain": {"cpu": {"model": "Westmere"}}}, "status": status}, Vmi
-    )
-    terms = [
-        {
-            "matchExpressions": [
-                {"key": "disk", "operator": "In", "values": ["ssd"]},
-                {"key": "example.com/generation", "operator": "Gt", "values": ["1"]},
-                {"key": "example.com/pool", "operator": "NotIn", "values": ["pool-1", "pool-2"]},
-            ]
-        },
-        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [cluster[0].name]}]},
-    ]
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    spec = {
-        "architecture": "amd64",
-        "domain": {"cpu": {"model": "host-model"}},
-        "nodeSelector": {"node-role.kubernetes.io/worker": ""},
-        "affinity": affinity,
-        "tolerations": [{"key": "dedicated", "value": "storage", "effect": "NoSchedule"}],
-    }
-    demanding = msgspec.convert({"spec": spec, "status": status}, Vmi)
-    return (
-        IndexReview(
-            "named CPU model", target_pod_requirements(simple, added, source_node=source, source_pod=LauncherPod())
-        ),
-        IndexReview(
-            "host's own CPU, node affinity",
-            target_pod_requirements(demanding, added, source_node=source, source_pod=LauncherPod()),
-        ),
-    )

@@ -1,1 +1,0 @@
-"""What the creation of a VM costs at admission, beside a real KubeVirt."""
