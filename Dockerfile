@@ -8,6 +8,8 @@ WORKDIR /src
 COPY requirements-image.lock requirements-traces.lock requirements-build.lock ./
 # Anything but empty: with OpenTelemetry, for the setting `traces`.
 ARG TRACES=
+# A package index other than pip's own; hashes are checked all the same.
+ARG PIP_INDEX_URL
 RUN python -m venv /app \
  && /app/bin/pip install --no-cache-dir --no-compile --no-deps --only-binary :all: --require-hashes -r requirements-image.lock \
     ${TRACES:+--require-hashes -r requirements-traces.lock}
@@ -24,6 +26,12 @@ COPY . .
 RUN /build/bin/python -m hatchling build -t wheel \
  && /app/bin/pip install --no-cache-dir --no-compile --no-deps --no-index --prefix /layers/program/app dist/*.whl \
  && python hack/image/assemble.py --compile /layers/program
+# The layers as one image have all that the program imports.
+RUN mkdir /whole && cp -a /layers/*/. /whole/ \
+ && chroot /whole /app/bin/python -I -c 'import certs, importlib, pkgutil, webhook; \
+    [importlib.import_module(each.name) for package in (certs, webhook) \
+     for each in pkgutil.walk_packages(package.__path__, package.__name__ + ".") if each.name != "webhook.__main__"]' \
+ && rm -rf /whole
 
 # Run: the interpreter, its libraries and the environment; no shell, no package manager, no root. Layers that change less
 # often come first.

@@ -9,7 +9,7 @@ keys, and goes on with their answers where it left off. `webhook.review.driver` 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
@@ -21,7 +21,11 @@ from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace, Object
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.types.views import VirtualMachineInstance
+from webhook.placement.additions import NO_ADDITIONS, Additions
+from webhook.placement.headroom.headroom import AskedStart, Headroom
+from webhook.placement.headroom.verdicts import Verdict
 from webhook.placement.index import NodeIndex
+from webhook.placement.machines import LauncherPod, Vmi
 
 T = TypeVar("T")
 T1 = TypeVar("T1")
@@ -89,18 +93,42 @@ class NodesKey(Key[NodeIndex], frozen=True):
     """
 
 
+class HeadroomKey(Key[Headroom], frozen=True):
+    """What room there is for what any one node carries; `Unavailable` where it is not watched, or not up to date.
+
+    It goes on changing, as `NodesKey` says of nodes.
+    """
+
+
+class VerdictKey(Key[Verdict], frozen=True):
+    """What a VM's start does, where `Headroom.peek` does not know it: to find out takes a while.
+
+    A start that is not denied holds its room from then on, unless `judge` gives the answer, which is the same at once.
+    """
+
+    headroom: Headroom
+    start: AskedStart
+
+    def judge(self) -> Verdict:
+        """The verdict, for whoever answers no other question meanwhile."""
+        return self.headroom.judge(self.start.pod)
+
+
 class ListKey(Key[tuple[V, ...]], frozen=True):
     """The objects of one namespace, or of all, that carry a label; from where an `ObjectKey`'s come.
 
     Attributes:
         namespace: empty: all namespaces.
         label: ``KEY=VALUE``; empty: whatever their labels.
+        field: ``PATH=VALUE`` of a field that the API server can select by; empty: whatever is in it. Only API servers
+            know which: elsewhere it selects nothing, so whoever asks looks at the field, too.
     """
 
     resource: Resource[V]
     namespace: str
     label: str = ""
     uncached: bool = False
+    field: str = ""
 
 
 class AccessKey(Key[bool], frozen=True):
@@ -192,6 +220,15 @@ def _answers(batch: Batch) -> Generator[Batch, Sequence[object], Sequence[object
     return (yield batch)
 
 
+# Awaits facts: what policies add to the launcher pods of a VMI, of which one may run already, in a namespace.
+FindAdditions: TypeAlias = Callable[["Vmi", "LauncherPod | None", str, "Facts"], Awaitable[Additions]]
+
+
+async def find_none(_vmi: Vmi, _pod: LauncherPod | None, _namespace: str, _facts: Facts) -> Additions:
+    """What is added where there is no policy that adds anything."""
+    return NO_ADDITIONS
+
+
 class Facts:
     """The facts of one review: each is read at most once, and a later answer never replaces an earlier one.
 
@@ -200,18 +237,25 @@ class Facts:
         peek: answers a key at once, from memory, or with `NOT_READ`.
         verified: whether the caller has proved that it is the API server, or is the user of this process. Else the user
             of the request is only what the caller claims, and no permission of that user shows anything to the caller.
+        additions: what policies add to the pods of a VM, of whatever policies there are.
 
     Attributes:
         remembered: the keys that were answered from memory.
         budget: the steps that the review may take.
     """
 
-    __slots__ = ("_is_uncached", "_peek", "_values", "budget", "now", "remembered", "verified")
+    __slots__ = ("_is_uncached", "_peek", "_values", "additions", "budget", "now", "remembered", "verified")
 
     def __init__(
-        self, now: float = 0.0, peek: Callable[[Key[Any]], object] = lambda _: NOT_READ, *, verified: bool = True
+        self,
+        now: float = 0.0,
+        peek: Callable[[Key[Any]], object] = lambda _: NOT_READ,
+        *,
+        verified: bool = True,
+        additions: FindAdditions = find_none,
     ) -> None:
         self.now: Final = now
+        self.additions: Final = additions
         self.verified: Final = verified
         self.remembered: list[Key[Any]] = []
         self.budget = StepBudget()
@@ -220,9 +264,16 @@ class Facts:
         self._is_uncached = False
 
     @classmethod
-    def of(cls, values: Mapping[Key[Any], object], now: float = 0.0, *, verified: bool = True) -> Facts:
+    def of(
+        cls,
+        values: Mapping[Key[Any], object],
+        now: float = 0.0,
+        *,
+        verified: bool = True,
+        additions: FindAdditions = find_none,
+    ) -> Facts:
         """Facts known beforehand, as if they had been read for this review."""
-        facts = cls(now, verified=verified)
+        facts = cls(now, verified=verified, additions=additions)
         facts._learn(values.items())
         return facts
 
@@ -267,7 +318,7 @@ class Facts:
         What was read for the review is not read again.
         """
         cls = type(self)
-        facts = cls(self.now, self._peek, verified=self.verified)
+        facts = cls(self.now, self._peek, verified=self.verified, additions=self.additions)
         facts.remembered, facts.budget, facts._values = self.remembered, self.budget, self._values
         facts._is_uncached = True
         return facts

@@ -13,10 +13,13 @@ import msgspec
 
 from webhook.errors import FileGap, Unavailable
 from webhook.k8s.client.api import Forbidden
+from webhook.names import SITE
 
 Verdict = Literal["failure", "warning", "unknown", "ok"]
 # What a check could not read.
 UNREADABLE: Final = "unreadable"
+# Of a check's name: a longer one would leave less room for the findings of all checks.
+LONGEST_NAME: Final = 12
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -39,6 +42,11 @@ class Finding(msgspec.Struct, frozen=True):
     verdict: Verdict
     found: str
     todo: str = ""
+
+    @property
+    def see(self) -> str:
+        """The address of what the documentation says about the check: each has a heading in docs/doctor.md."""
+        return f"{SITE}/doctor#{self.check}"
 
 
 class Measurement(Finding, frozen=True):
@@ -88,7 +96,13 @@ def readable(subject: str, answer: T | Unavailable) -> T:
 
 
 def check(name: str) -> Callable[[_Find[P]], _Check[P]]:
-    """Decorates a check, or a part of one: names its findings, and makes a finding of what it cannot read."""
+    """Decorates a check, or a part of one: names its findings, and makes a finding of what it cannot read.
+
+    Raises:
+        ValueError: the name is too long for its column.
+    """
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"the name of the check {name} has more than {LONGEST_NAME} characters: choose a shorter one")
 
     def decorate(find: _Find[P]) -> _Check[P]:
         @functools.wraps(find)

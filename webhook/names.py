@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 DOMAIN: Final = "kubevirt-webhook.github.io"
+# The pages of docs/, each without its ".md"; the anchors are those of the headings. mike publishes each version in a
+# directory of its own, and at the root only a page that leads to this alias.
+SITE: Final = f"https://{DOMAIN}/latest"
 
 # A policy's name, one lower-case word, is its namespace label, its directory, its settings section and its page in
 # docs/.
@@ -35,7 +38,8 @@ def policy_label(policy: str) -> str:
     return f"{DOMAIN}/{policy}"
 
 
-# Parameters of a namespace, as annotations.
+# Parameters of a namespace, as annotations: those that other modules than their policy's name, too. The others are in
+# the settings of their policy, `webhook.policies.*.settings`.
 SCHEDULER_NAME_ANNOTATION: Final = f"{DOMAIN}/scheduler-name"
 # Of a namespace, and of a VM's template or a VMI, where its owner's value counts before the namespace's.
 SPREAD_ANNOTATION: Final = f"{DOMAIN}/spread"
@@ -45,11 +49,8 @@ SPREADS: Final[tuple[Spread, ...]] = ("off", "hostname", "zone", "both")
 
 DEFAULT_INSTANCETYPE_ANNOTATION: Final = f"{DOMAIN}/default-instancetype"
 DEFAULT_PREFERENCE_ANNOTATION: Final = f"{DOMAIN}/default-preference"
-DEFAULT_PREFERENCE_SCOPE_ANNOTATION: Final = f"{DOMAIN}/default-preference-scope"
 ALLOWED_INSTANCETYPES_ANNOTATION: Final = f"{DOMAIN}/allowed-instancetypes"
 EXPAND_INSTANCETYPES_ANNOTATION: Final = f"{DOMAIN}/expand-instancetypes"
-REQUIRE_INSTANCETYPE_ANNOTATION: Final = f"{DOMAIN}/require-instancetype"
-SIZE_LIMITS_ANNOTATION: Final = f"{DOMAIN}/size-limits"
 
 # What the owner of a VMI that no VM stands behind asks for, as annotations: its API has no field for it.
 INSTANCETYPE_ANNOTATION: Final = f"{DOMAIN}/instancetype"
@@ -64,6 +65,13 @@ INJECTED_SPREAD_ANNOTATION: Final = f"{DOMAIN}/injected-spread"
 # fills.
 INJECTED_INSTANCETYPE_ANNOTATION: Final = f"{DOMAIN}/injected-instancetype"
 INJECTED_PREFERENCE_ANNOTATION: Final = f"{DOMAIN}/injected-preference"
+
+# The same for the default tolerations, on launcher pods.
+INJECTED_TOLERATIONS_ANNOTATION: Final = f"{DOMAIN}/injected-tolerations"
+# And for the default preferences of nodes.
+INJECTED_PREFERENCES_ANNOTATION: Final = f"{DOMAIN}/injected-preferred-node-affinity"
+# Of the rules of the VM's group: those that a VMI is held to, or that stand in a pod.
+INJECTED_GROUP_ANNOTATION: Final = f"{DOMAIN}/injected-group"
 
 # What KubeVirt calls things (staging/src/kubevirt.io/api/core/v1/types.go).
 KUBEVIRT_GROUP: Final = "kubevirt.io"

@@ -22,6 +22,8 @@ from webhook.k8s.resources import Resource
 from webhook.k8s.rights import Right
 from webhook.k8s.types.meta import Object
 from webhook.names import Mode, PolicyName, Stage
+from webhook.placement.additions import PodAdditions
+from webhook.placement.machines import LauncherPod, Vmi
 from webhook.settings.model import Settings
 from webhook.settings.policy_section import PolicySettings
 
@@ -62,7 +64,7 @@ def combine(first: Handler[V, S], second: _HandlerOf[V, S, Decision | None]) -> 
 
 
 Verb: TypeAlias = Literal["mutate", "validate"]
-Operations: TypeAlias = tuple[Literal["CREATE", "UPDATE"], ...]
+Operations: TypeAlias = tuple[Literal["CREATE", "UPDATE", "DELETE"], ...]
 # Expressions in CEL by their names, as a webhook entry's matchConditions.
 Conditions: TypeAlias = Mapping[str, str]
 
@@ -80,11 +82,17 @@ def _nothing_in_cel(_: PolicySettings) -> tuple[AdmissionPolicy, ...]:
 
 
 class Subresource(msgspec.Struct, frozen=True):
-    """A subresource that is reviewed instead of the objects themselves, and the kind that is sent to it."""
+    """A subresource that is reviewed instead of the objects themselves, and the kind that is sent to it.
+
+    Attributes:
+        segment: what stands in the path and the entry's name instead of the resource, for a policy that reviews the
+            objects themselves, too; empty: the resource.
+    """
 
     name: str
     group: str
     kind: str
+    segment: str = ""
 
 
 class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
@@ -99,17 +107,22 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
         version: API version that the entry requests; the API server converts others to it.
         api_version: the group and the version, as objects have them.
         resource: plural name of the objects' resource.
-        operations: those of the API server that it calls for.
+        operations: those of the API server that it calls for. The handler gets the object, at DELETE the one that is
+            to be deleted.
         handler: the policy's coroutine for these objects; `combine` makes one of two.
         codec: decodes the reviews that arrive, with the fields of the objects that the handler reads.
-        on_error: the answer when a look-up, the deadline or a bug prevents an evaluation; ``deny``: denied where the
-            policy fails closed, see `fails_closed`.
-        denies: whether the policy may deny a request here in mode ``enforce``; then overload always does, too.
+        on_error: ``deny``: the policy's ``failurePolicy`` counts; `both_stages` has the table of what that means.
+        denies: whether overload, or what is wrong with the object, denies a request; the same table has it.
+        namespaced: whether the objects are in namespaces. Of the others only Namespaces are reviewed, each by its own
+            labels and annotations.
         sub_resource: subresource of the resource, for example ``eviction``; empty: none.
         is_on: whether the policy's settings let it look at these objects at all.
-        match_conditions: CEL that keeps requests away which the policy would allow without changes anyway.
+        match_conditions: CEL that keeps requests away which the policy would allow without changes anyway. It sees the
+            request, the object and the old one, and nothing of the namespace; its settings are those of the file. So it
+            cannot depend on a setting that annotations replace: the handler decides that.
         match_conditions_if_closed: further ones where requests are denied while no replica answers.
         object_selector: the entry's objectSelector; None: it has none.
+        segment: what the path and the entry's name have for the resource.
         path: path on the server, which follows from the rest.
     """
 
@@ -126,22 +139,27 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
     codec: Codec[V]
     on_error: Literal["allow", "deny"]
     denies: bool
+    namespaced: bool = True
     sub_resource: str = ""
     is_on: Callable[[S], bool] = _always
     match_conditions: Callable[[S], Conditions] = _no_conditions
     match_conditions_if_closed: Callable[[S], Conditions] = _no_conditions
     object_selector: Mapping[str, Any] | None = None
+    segment: str = ""
     path: str = ""
 
     def __post_init__(self) -> None:
         # Made once: every review reads it several times.
-        msgspec.structs.force_setattr(self, "path", f"/{self.verb}/{self.policy}/{self.resource}/{self.stage}")
+        msgspec.structs.force_setattr(self, "segment", self.segment or self.resource)
+        msgspec.structs.force_setattr(self, "path", f"/{self.verb}/{self.policy}/{self.segment}/{self.stage}")
+
+    def object_of(self, request: Request[V]) -> V | None:
+        """The object that the handler looks at; None: there is none for it. What is deleted has no new state."""
+        deletes = request.operation == "DELETE" and "DELETE" in self.operations
+        return request.old_object if deletes else request.object
 
     def fails_closed(self, settings: Settings) -> bool:
-        """Whether requests are denied while they cannot be evaluated.
-
-        A policy whose settings have no ``failurePolicy`` never does so, whatever ``on_error`` says: `PolicySettings`.
-        """
+        """Whether ``failurePolicy`` denies what cannot be evaluated: the first column of the table of `both_stages`."""
         return self.on_error == "deny" and settings.policy(self.policy).fails_closed
 
 
@@ -162,15 +180,30 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
     match_conditions: Callable[[S], Conditions],
     match_conditions_if_closed: Callable[[S], Conditions] = _no_conditions,
     is_on: Callable[[S], bool] = _always,
-    denies: bool = False,
+    denies: bool | None = None,
+    always_ignores: bool = False,
     operations: Operations | None = None,
     subresource: Subresource | None = None,
     object_selector: Mapping[str, Any] | None = None,
 ) -> tuple[PolicyEndpoint[V, S], ...]:
     """The endpoints of both stages.
 
-    What mutates allows a request that it cannot evaluate. What validates does so, too, until the policy's settings have
-    a ``failurePolicy`` that is Fail; but it denies what overload keeps from being evaluated.
+    In mode ``enforce``, whether a request that cannot be evaluated is denied depends on what keeps it from that: a
+    look-up that failed, the deadline, a bug, or that no replica answers; or else overload or an object that cannot be
+    read, which its sender can bring about to get around what the policy denies.
+
+    ============================  ================================  ====================================
+    endpoint                      look-up, deadline, no replica …   overload, an object that cannot be read
+    ============================  ================================  ====================================
+    mutates                       allowed                           allowed
+    mutates, ``denies=True``      allowed                           overload denied, such an object allowed
+    validates                     as ``failurePolicy`` says         denied
+    validates, no such setting    allowed                           denied
+    validates, ``denies=False``   as ``failurePolicy`` says         allowed
+    ``always_ignores=True``       allowed                           allowed
+    ============================  ================================  ====================================
+
+    Whether a policy has the setting ``failurePolicy``, its section says (`PolicySettings.fails_closed`).
 
     Args:
         verb: as `PolicyEndpoint` has it, and so the rest.
@@ -180,12 +213,12 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
         match_conditions: see `PolicyEndpoint`.
         match_conditions_if_closed: see `PolicyEndpoint`.
         is_on: see `PolicyEndpoint`.
-        denies: what mutates may deny, too; what validates always may.
-        operations: None: the creation of objects, and updates of VMs. A policy that is called for UPDATE, and denies,
-            denies updates of objects that are older than its rule: also KubeVirt's own, such as the removal of a
-            finalizer, so that they can be neither changed nor deleted. Let it look only at what an update changes.
-            Match conditions that compare ``metadata.generation`` keep away updates that leave the ``spec`` alone, and
-            with them those of labels and annotations.
+        denies: the table's second column. None: what validates does, and what mutates does not.
+        always_ignores: for what is worth no outage: no row of the table but the last.
+        operations: None: CREATE, and UPDATE of VMs. A handler for UPDATE may deny only what the update changes. Objects
+            that are older than the policy's rule are updated, too, also by KubeVirt itself, which removes finalizers:
+            were that denied, nobody could change or delete them. A match condition that compares
+            ``metadata.generation`` lets updates of the ``spec`` through, and none of labels and annotations.
         subresource: None: the objects themselves.
         object_selector: see `PolicyEndpoint`.
     """
@@ -204,13 +237,15 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
             operations=operations or (("CREATE", "UPDATE") if kind == "VirtualMachine" else ("CREATE",)),
             handler=handler,
             codec=codec,
-            on_error="deny" if verb == "validate" else "allow",
-            denies=denies or verb == "validate",
+            on_error="deny" if verb == "validate" and not always_ignores else "allow",
+            denies=not always_ignores and (verb == "validate" if denies is None else denies),
+            namespaced=objects.namespaced,
             sub_resource=subresource.name if subresource else "",
             is_on=is_on,
             match_conditions=match_conditions,
             match_conditions_if_closed=match_conditions_if_closed,
             object_selector=object_selector,
+            segment=subresource.segment if subresource else "",
         )
         for stage in _STAGES
     )
@@ -271,12 +306,15 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         shared_reasons: the codes of `webhook.admission.reasons.common.SHARED` that it gives, too.
         endpoints: in the order in which the API server is to call them, and both stages of each.
         rights: what the facts that it awaits need beyond `webhook.cluster.rights`.
-        annotations: those of namespaces that it reads, each with its values; none where there is no list of them.
+        annotations: those of namespaces that it reads, by `PolicySettings.with_annotations` alone. Where an annotation
+            has a list of values, they are here: the API server denies others, and `doctor` names them. An empty list
+            is for whatever else: text or JSON that can be wrong is denied by `validates_annotations`.
         marks: the annotations by which objects show what it has written into them.
         checks: what `doctor` looks at for this policy alone.
         admission_policies: what the API server can evaluate without a server; an `InputError` where a rule needs a
             setting that is missing.
         follows: the policies whose changes of an object this one must see, if they are there.
+        pods: what it adds to launcher pods by which nodes are chosen; None: nothing.
     """
 
     name: PolicyName
@@ -290,10 +328,23 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     checks: tuple[Check, ...] = ()
     admission_policies: Callable[[S], tuple[AdmissionPolicy, ...]] = _nothing_in_cel
     follows: tuple[PolicyName, ...] = ()
+    pods: PodAdder[S] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"a policy's name is one lower-case word, not {self.name!r}")
+
+
+class PodAdder(msgspec.Struct, Generic[S], frozen=True):
+    """What a policy adds to launcher pods, so that forecasts of where they go know it.
+
+    Attributes:
+        adds: what the next pod of a VMI gets, in mode ``enforce``.
+        added: what the pod can have that a VMI runs in, if any, whatever the mode and the settings are by now.
+    """
+
+    adds: Callable[[Vmi, S], PodAdditions]
+    added: Callable[[Vmi, LauncherPod | None], PodAdditions]
 
 
 # A policy of whatever settings.

@@ -58,7 +58,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_fi
     time: Annotated[_Time, Meta(description="When it was decided; RFC 3339 in UTC with microseconds.")]
     uid: Annotated[str, Meta(description="UID of the admission request.")]
     endpoint: _Endpoint
-    operation: Annotated[str, Meta(description="CREATE or UPDATE, as the API server calls it.")]
+    operation: Annotated[str, Meta(description="CREATE, UPDATE or DELETE, as the API server calls it.")]
     object: Annotated[AuditedObject, Meta(description="The object of the request.")]
     user: Annotated[str, Meta(description="Who sent the request: the user name.")]
     dry_run: Annotated[bool, Meta(description="Nothing came of it but the answer.")]

@@ -24,9 +24,11 @@ from webhook.text import shorten
 PRODUCT: Final = "kubevirt-webhook"
 _PREFIX: Final = f"{names.DOMAIN}/"
 
-# The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
+# Once all warnings of a request have more than 4096 characters, the API server cuts each to 256 (k8s.io/apiserver,
+# pkg/endpoints/filters/warning.go). So they may be longer while all of an answer have a fourth of that.
 MAX_WARNING: Final = 256
-# It shows 4096 characters of warnings in all.
+LONGEST_WARNING: Final = 640
+_WARNINGS_TOGETHER: Final = 1024
 MAX_WARNINGS: Final = 15
 
 # Of what a user reads of a denial. KubeVirt itself names ten causes; lists of kubevirt-webhook end at twenty and a
@@ -152,7 +154,9 @@ class FieldCause(msgspec.Struct, frozen=True):
     """One cause of a denial, as ``status.details.causes`` carries it.
 
     Attributes:
-        reason: one of the API's closed set, for example ``FieldValueInvalid``.
+        reason: one of the API's closed set (metav1.CauseType): ``FieldValueRequired`` where a value is missing,
+            ``FieldValueForbidden`` where none may be set, ``FieldValueNotSupported`` where it is not on a list,
+            ``FieldValueNotFound`` where it names what does not exist, and else ``FieldValueInvalid``.
         field: the path, several joined by ``", "``.
     """
 
@@ -165,21 +169,27 @@ class Denial(msgspec.Struct, frozen=True):
     """What denies a request.
 
     Attributes:
-        code: HTTP's: 403, 422, 429 or 503.
+        code: HTTP's. 422: the object is wrong by itself, wherever it is created and whoever does it, as virt-api says
+            it of an invalid one. 403: it is valid, and not allowed here: a limit of the namespace or the settings, a
+            permission or room is missing. 429: the same request may be allowed later. 503: it cannot be evaluated now,
+            and ``failurePolicy`` is Fail.
         message: what the user reads.
         causes: field by field, where fields are to blame.
+        retry_after: the seconds after which a client may ask again, which the API server sends as ``Retry-After``:
+            with codes 429 and 503, client-go does so by itself, up to ten times. 0: the answer does not say.
     """
 
     code: int
     message: str
     causes: tuple[FieldCause, ...] = ()
+    retry_after: int = 0
 
     def redact(self) -> Denial:
         """The denial as everybody may read it."""
         causes = tuple(
             FieldCause(cause.reason, sanitize(cause.message), sanitize(cause.field)) for cause in self.causes
         )
-        return Denial(self.code, sanitize(self.message), causes)
+        return Denial(self.code, sanitize(self.message), causes, self.retry_after)
 
     def for_user(self, policy: str, code: str) -> Denial:
         """The denial as the user reads it: it names the policy and the code, and its length is limited.
@@ -193,7 +203,29 @@ class Denial(msgspec.Struct, frozen=True):
             )
             for cause in self.causes[:MAX_CAUSES]
         )
-        return Denial(self.code, compose(policy, self.message, code, most=MAX_MESSAGE), causes)
+        return Denial(self.code, compose(policy, self.message, code, most=MAX_MESSAGE), causes, self.retry_after)
+
+
+class Announcement(msgspec.Struct, frozen=True):
+    """What an Event tells of another object than the one that is reviewed, once the decision is carried out.
+
+    Its text goes to those who may see that object, so it names nothing that they may not see.
+
+    Attributes:
+        namespace, api_version, kind, name, uid: of the object.
+        reason: a word in CamelCase.
+        code: one of the policy's reasons.
+        text: a sentence.
+    """
+
+    namespace: str
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    reason: str
+    code: str
+    text: str
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -208,6 +240,7 @@ class Decision(msgspec.Struct, frozen=True):
         warnings: texts for the sender of the request, each with the code that explains it.
         notes: audit annotations of the API server's own audit log.
         details: only for this server's audit record: what the user may not be permitted to see. Plain JSON.
+        announcements: what it means for other objects.
     """
 
     reasons: tuple[Reason, ...]
@@ -216,6 +249,7 @@ class Decision(msgspec.Struct, frozen=True):
     warnings: tuple[Reason, ...] = ()
     notes: Mapping[str, str] = {}
     details: Mapping[str, Any] = {}
+    announcements: tuple[Announcement, ...] = ()
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
@@ -263,25 +297,44 @@ class Outcome(msgspec.Struct, frozen=True):
     notes: Mapping[str, str]
 
 
-def allow(reason: Reason, *, warn: bool = False) -> Decision:
-    """The decision to leave the request alone."""
-    return Decision((reason,), warnings=(reason,) if warn else ())
+def allow(reason: Reason, *, warn: bool = False, warnings: tuple[Reason, ...] = ()) -> Decision:
+    """The decision to leave the request alone.
+
+    Args:
+        reason: why.
+        warn: whether its text is a warning, too.
+        warnings: further reasons that the user is warned of.
+    """
+    return Decision((reason, *warnings), warnings=(reason, *warnings) if warn else warnings)
 
 
-def deny(reason: Reason, code: int, field: str = "", causes: Sequence[str] = ()) -> Decision:
+def deny(
+    reason: Reason,
+    code: int,
+    field: str = "",
+    causes: Sequence[str | FieldCause] = (),
+    *,
+    retry_after: int = 0,
+    warnings: tuple[Reason, ...] = (),
+) -> Decision:
     """The decision to deny the request, in the words of the reason.
 
     Args:
         reason: why; its text is what the user reads.
         code: HTTP's, as `Denial` has it.
-        field: the path of the field whose value is to blame; empty: none is.
-        causes: what is wrong with the field; empty: the reason says it.
+        field: the path of the field whose value is to blame; empty: none is, or the causes name theirs.
+        causes: what is wrong with the field, or with others; empty: the reason says it.
+        retry_after: as `Denial` has it.
+        warnings: further reasons that the user is warned of.
     """
-    texts = (causes or (reason.text,)) if field else ()
-    return Decision(
-        (reason,),
-        denial=Denial(code, reason.text, tuple(FieldCause("FieldValueInvalid", text, field) for text in texts)),
+    found = causes or ((reason.text,) if field else ())
+    denial = Denial(
+        code,
+        reason.text,
+        tuple(FieldCause("FieldValueInvalid", each, field) if isinstance(each, str) else each for each in found),
+        retry_after,
     )
+    return Decision((reason, *warnings), denial=denial, warnings=warnings)
 
 
 def _describe_effects(decision: Decision) -> tuple[Reason, ...]:
@@ -309,4 +362,8 @@ def _compose(warnings: tuple[Reason, ...], policy: str, mode: Mode) -> tuple[str
         most = MAX_WARNINGS - 1
         more = Reason(warnings[most].code, f"{len(warnings) - most} more warnings are not shown")
         warnings = (*warnings[:most], more)
-    return tuple(compose(policy, sanitize(warning.text), warning.code, mode, most=MAX_WARNING) for warning in warnings)
+    texts = [(sanitize(warning.text), warning.code) for warning in warnings]
+    whole = tuple(compose(policy, text, code, mode, most=LONGEST_WARNING) for text, code in texts)
+    if sum(map(len, whole)) <= _WARNINGS_TOGETHER:
+        return whole
+    return tuple(compose(policy, text, code, mode, most=MAX_WARNING) for text, code in texts)

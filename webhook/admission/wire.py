@@ -264,6 +264,7 @@ class _StatusDetails(View, frozen=True, omit_defaults=True):
     group: str = ""
     kind: str = ""
     causes: tuple[FieldCause, ...] = ()
+    retry_after_seconds: int = 0
 
 
 class _ResponseStatus(View, frozen=True, omit_defaults=True):
@@ -300,7 +301,7 @@ def _status(denial: Denial, request: Request[Any]) -> _ResponseStatus:
         FieldCause(cause.reason, _clip_text(cause.message), _clip_text(cause.field)) for cause in denial.causes
     )
     # Of a denial with an object's name but without causes, kubectl prints the name alone.
-    details = None
+    details = _StatusDetails(retry_after_seconds=denial.retry_after) if denial.retry_after else None
     if causes:
         name, group, kind = object_name(request), request.kind.group, request.kind.kind
         details = _StatusDetails(
@@ -309,6 +310,7 @@ def _status(denial: Denial, request: Request[Any]) -> _ResponseStatus:
             _clip_text(group, _MAX_NAME),
             _clip_text(kind, _MAX_NAME),
             causes,
+            denial.retry_after,
         )
     return _ResponseStatus(denial.code, _clip_text(denial.message), _REASONS.get(denial.code), details)
 

@@ -24,10 +24,15 @@ _FIX: Final = "name a settings file with --config FILE"
 
 
 class AppliedSettings(NamedTuple):
-    """Settings, and a clause that says where they come from."""
+    """Settings, and a clause that says where they come from.
+
+    Attributes:
+        gap: why those that are installed are not known, a clause; empty: they are, or nothing is installed.
+    """
 
     settings: Settings
     origin: str
+    gap: str = ""
 
 
 async def settings_from(config_file: Path | None, reader: ObjectReader) -> AppliedSettings:
@@ -45,13 +50,14 @@ async def settings_from(config_file: Path | None, reader: ObjectReader) -> Appli
             return AppliedSettings(parse(stored.text.encode(errors="replace"), stored.subject), stored.subject)
         except InputError as error:
             raise InputError(error.what, error.where, "; ".join(filter(None, (error.fix, _FIX)))) from None
+    gap = ""
     if isinstance(stored.text, Forbidden):
-        why = f"{stored.subject} cannot be read: {stored.text.why}"
+        gap = why = f"{stored.subject} cannot be read: {stored.text.why}"
     elif isinstance(stored.text, Unavailable) and not isinstance(stored.text, FileGap):
         raise NoAnswerError(f"the settings cannot be read: {stored.text.why}", stored.subject, "check the kubeconfig")
     else:
         why = f"no {stored.subject} in the {'cluster' if isinstance(reader, Reader) else 'files'}"
-    return AppliedSettings(default_settings(), f"the built-in defaults ({why})")
+    return AppliedSettings(default_settings(), f"the built-in defaults ({why})", gap)
 
 
 async def settings_beside(cluster: Cluster, config_file: Path | None, source: Source) -> AppliedSettings:

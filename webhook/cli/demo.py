@@ -252,28 +252,39 @@ async def _address(stderr: asyncio.StreamReader) -> str:
     raise InputError(": ".join(filter(None, (what, " ".join("".join(output).split())))), "serve", fix)
 
 
+# As kubectl has them.
+_SHORT_NAMES: Final = {
+    "VirtualMachine": "vm",
+    "VirtualMachineInstance": "vmi",
+    "VirtualMachineInstanceMigration": "vmim",
+    "Pod": "pod",
+}
+
+
 def _show_row(out: Console, answer: Answered) -> None:
-    """A request with its decision, and below it the reason; at most 80 columns wide."""
+    """A request with its decision and its reason's code, on a line of at most 80 columns."""
     audit = answer.audit
-    what = f"{audit['operation']} {audit['object']['kind']} {audit['object']['namespace']}/{audit['object']['name']}"
-    row = Text.assemble((f"{audit['decision']:<12}", STYLES[audit["decision"]]), f"{audit['mode']:<8} {what}")
+    kind = _SHORT_NAMES.get(audit["object"]["kind"], audit["object"]["kind"])
+    verb = "" if audit["operation"] == "CREATE" else f"{audit['operation'].lower()} "
+    what = f"{verb}{kind} {audit['object']['namespace']}/{audit['object']['name']}"
+    row = Text.assemble((f"{audit['decision']:<12}", STYLES[audit["decision"]]), f"{audit['mode']:<8}{what:<32} ")
+    row.append(audit["reasons"][0]["code"], style="dim")
     if not answer.is_expected:
         row.append(f"  (expected {answer.expected['decision']}, {answer.expected['reason']})", style="bold red")
-    out.print(row)
-    out.print(Text(f"{'':12}{audit['reasons'][0]['text']}  ({answer.name})", style="dim"))
+    out.print(row, soft_wrap=True)
 
 
 def _show(out: Console, answers: list[Answered]) -> None:
-    """One decision in full, the summary and the next steps."""
+    """What one decision changes, the summary and the next steps."""
     answer = next(answer for answer in answers if "patch" in answer.response)
     obj = answer.request["object"]
     both = (obj, _patched(obj, answer.response))
     before, after = (yaml.safe_dump(each, sort_keys=False, width=1000).splitlines() for each in both)
-    out.print(Text(f"\n{answer.name} in full", style="bold"))
-    for line in list(difflib.unified_diff(before, after, n=1000, lineterm=""))[3:]:
-        out.print(Text(f"  {line}", style={"-": "red", "+": "green"}.get(line[:1], "dim")))
-    out.print(Text("  audit line:", style="bold"))
-    out.print(Text("  " + json.dumps(answer.audit)), soft_wrap=True)
+    reason = answer.audit["reasons"][0]
+    out.print(Text(f"\nThe first one: {reason['text']}"), soft_wrap=True)
+    for line in difflib.unified_diff(before, after, n=0, lineterm=""):
+        if not line.startswith(("---", "+++", "@@")):
+            out.print(Text(f"  {line}", style={"-": "red", "+": "green"}[line[:1]]))
     expected = sum(answer.is_expected for answer in answers)
     median = statistics.median(answer.seconds for answer in answers) * 1000
     counts = f"{pluralize(len(answers), 'review')}: {expected} as expected, {len(answers) - expected} different"
@@ -281,23 +292,20 @@ def _show(out: Console, answers: list[Answered]) -> None:
     examples = data.directory("examples")
     # Beside the Makefile, as after `make run`; from a wheel the examples are among the program's own files.
     if examples == Path.cwd() / "examples":
-        serve, test = "make serve", "kubevirt-webhook test examples"
+        serve, given = "make serve", "examples"
     else:
-        test = f"kubevirt-webhook test {examples}"
         serve = f"kubevirt-webhook serve --cluster-from {examples / 'cluster'} --config {examples / 'settings.yaml'}"
-        serve += " --listen 127.0.0.1:8443"
+        serve, given = f"{serve} --listen 127.0.0.1:8443", str(examples)
     for command, purpose in (
-        (serve, "keep the server running"),
-        ("kubevirt-webhook demo --against https://127.0.0.1:8443", "fill its page and metrics"),
-        ("kubevirt-webhook review FILE", "evaluate your own manifests"),
-        (test, "run tests of what the policies decide"),
-        ("kubevirt-webhook expand -f FILE", "show the VMI that a VM gets"),
-        ("kubevirt-webhook explain migration VM", "show the nodes to which it can migrate"),
-        ("kubevirt-webhook --help", "list all commands"),
+        (
+            f"kubevirt-webhook review {given}/vms --cluster-from {given}/cluster",
+            "evaluate a manifest of yours",
+        ),
+        (serve, "keep the server running, with its page"),
+        ("kubevirt-webhook install --image IMAGE --dry-run", "see what an installation creates in your cluster"),
     ):
         # A long command is copied, so it stands on a line of its own.
-        gap = " " * (39 - len(command)) if len(command) < 39 else "\n" + " " * 41
-        out.print(f"  {command}{gap}{purpose}", soft_wrap=True, highlight=False, markup=False)
+        out.print(f"  {command}\n      {purpose}", soft_wrap=True, highlight=False, markup=False)
     here, executable = Path(sys.executable).parent, shutil.which("kubevirt-webhook")
     program = here / "kubevirt-webhook"
     if program.exists() and not (executable and Path(executable).samefile(program)):

@@ -12,7 +12,6 @@ import click
 from rich.text import Text
 
 from webhook.admission.credentials import sanitize
-from webhook.admission.redaction import redact
 from webhook.cli import write
 from webhook.cli.console import console
 from webhook.cli.data import directory
@@ -61,7 +60,7 @@ def doctor(source: Source, config_file: Path | None, url: str, output: str, stri
 
     report = asyncio.run(run())
     if output == "json":
-        write.data(json.dumps(redact(report.as_json()), indent=2))
+        write.data(json.dumps(report.as_json(), indent=2))
     else:
         out = console()
         width = max(len(check) for check, _ in report.groups)
@@ -74,6 +73,9 @@ def doctor(source: Source, config_file: Path | None, url: str, output: str, stri
                 last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
                 if finding.todo and last:
                     out.print(Text(sanitize(f"{'':{width + 10}}→ {finding.todo}")))
+                # The worst come first, so that this is after the last one that is not in order.
+                if index + 1 == sum(each.verdict in _COUNTABLE for each in findings):
+                    out.print(Text(f"{'':{width + 10}}see {finding.see}"))
         shown = [(number, verdict) for verdict, number in report.counts.items() if number]
         counts = [pluralize(number, verdict, "" if verdict in _COUNTABLE else verdict) for number, verdict in shown]
         out.print(f"\n{', '.join(counts)}")

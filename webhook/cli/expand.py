@@ -48,6 +48,10 @@ from webhook.text import pluralize, visible
 _INPUT: Final = InputPath(allow_dash=True)
 _FILES: Final = "File with VMs; - for stdin."
 _MODE: Final = "Print the VMI of the VM, or the VM itself."
+_WITHOUT_DEFAULTS: Final = (
+    "This is without the defaults of kubevirt-webhook in its namespace; with them:"
+    " kubevirt-webhook review FILE --show-secrets -o yaml | kubevirt-webhook expand -f -"
+)
 _WOULD: Final = {
     CreationStage.VM_WEBHOOK: "KubeVirt's webhook would deny {}:",
     CreationStage.CONTROLLER: "KubeVirt would accept {} but not start it:",
@@ -194,6 +198,8 @@ def _print_denial(denial: _Denial) -> None:
         lines.append(f"  - {denied.what.rpartition(', ')[2]}")
     if hint:
         lines.append(f"  {hint}")
+    if denied.stage is CreationStage.VMI_WEBHOOK and machine["kind"] == "VirtualMachine":
+        lines.append(f"  {_WITHOUT_DEFAULTS}")
     spec = machine.get("spec") or {}
     infers = any((spec.get(field) or {}).get("inferFromVolume") for field in ("instancetype", "preference"))
     if denied.stage is CreationStage.EXPANSION and infers:
@@ -247,8 +253,9 @@ async def _expand(request: _Request) -> _Expansion:
             inputs.say_skipped(cluster.skipped)
         result, release = _Expansion(), request.release
         if cluster:
-            own, result.origin = await defaults.settings_beside(cluster, None, source)
-            release = release or parse_release(own.kubevirt.version or None, "kubevirt.version")
+            applied = await defaults.settings_beside(cluster, None, source)
+            result.origin = applied.origin
+            release = release or parse_release(applied.settings.kubevirt.version or None, "kubevirt.version")
         of_cluster = [each for each in request.documents if each.value.get("kind") in _OF_CLUSTER]
         others = inputs.objects(of_cluster, request.namespace).others
         configuration, settings = await configuration_of(others, cluster, release)

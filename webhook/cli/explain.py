@@ -7,34 +7,44 @@ import gc
 import importlib
 import json
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from webhook.cli import namespaces, options, write
+from webhook import names
+from webhook.cli import defaults, namespaces, options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
+from webhook.cli.defaults import AppliedSettings
 from webhook.cli.inputs import connected, parse_release, say_skipped
-from webhook.cli.options import Source, VmName, output_option, source_option, vm_argument
+from webhook.cli.options import Source, VmName, WholeNumber, config_option, output_option, source_option, vm_argument
 from webhook.cluster.directory import FileObject, describe_wrong_type
 from webhook.cluster.files import FilesCluster, read_index
-from webhook.cluster.reader import OnceCluster, Reader, kubernetes_version
-from webhook.cluster.selection import require_single_source
+from webhook.cluster.reader import FileReader, OnceCluster, Reader, kubernetes_version
+from webhook.cluster.scheduler_health import HealthEvidence, watch_lease
+from webhook.cluster.selection import NoAnswerError, require_single_source
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
-from webhook.facts import Facts, ObjectKey, Unreadable
+from webhook.facts import Facts, FindAdditions, ObjectKey, SchedulerHealth, Unreadable, find_none
 from webhook.forecast import report
 from webhook.forecast import update as updates
+from webhook.forecast.additions import additions_by
 from webhook.forecast.drain import plan
+from webhook.forecast.placement import NodeReport, PlacementReport, explain_placement
 from webhook.forecast.priorities import PRIORITY_CLASSES
 from webhook.forecast.profiles import profiles_in, read_profiles
 from webhook.forecast.report import PENDING_SECONDS, BlockedPod, DrainPlan, PlannedTransfer, UpdatePlan, VmPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
+from webhook.install.webhooks import CONFIGURATIONS
+from webhook.k8s.client.api import Transport, explain_all
+from webhook.k8s.client.clock import REAL_TIME
+from webhook.k8s.client.freshness import Fresh
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.quantity import parse
 from webhook.k8s.resources import CONFIG_MAPS, NAMESPACES, NODES_WITH_IMAGES, Resource
@@ -45,6 +55,7 @@ from webhook.kubevirt.migrationpolicy import MIGRATION_POLICIES
 from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import Release, detect
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.run_strategy import RUNNABLE_VMS
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.machines import CLAIMS, MIGRATIONS, PLACED_VMIS, VOLUMES, Vmi
 from webhook.placement.nodes import MEMORY, format_amount
@@ -56,6 +67,8 @@ from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
 from webhook.policies.migration.explanation import MigrationExplanation, Question
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.review.driver import drive
+from webhook.settings.schedulers import HealthCheck
+from webhook.settings_file import default_settings
 from webhook.text import abbreviate, pluralize
 
 _WHAT = {
@@ -66,13 +79,17 @@ _WHAT = {
     "failed": "the request could not be evaluated",
 }
 # What the outcomes of plans mean.
-_PLANS: Final = "plans of drains and updates"
+_PLANS: Final = "plans"
 _PLANNED: Final = {
     report.MOVES: "the VM moves",
     report.SHUTS_DOWN: "the VM shuts down",
     report.BLOCKS: "the VM keeps a drain from ending; at an update of KubeVirt it stays outdated",
     report.HANDED_OVER: "another controller moves or ends the VM",
     report.STAYS: "the VM stays outdated",
+    report.STARTS: "the VM starts again once its node is lost",
+    report.WAITS: "the VM does not start again once its node is lost",
+    report.DOWN: "nothing starts the VM again once its node is lost",
+    report.STAYS_PUT: "the VM is not moved to balance nodes",
 }
 # What help says of options.
 _TO: Final = "Label in the migration's addedNodeSelector; may be repeated."
@@ -89,11 +106,44 @@ _FROM: Final = "KubeVirt release of the launchers that run.  [default: that of t
 _TO_RELEASE: Final = "KubeVirt release to update to.  [default: the same, as after a change of its images]"
 _OUTDATED: Final = "Only the VMs whose launchers are outdated now, or whose hotplug waits; else every VM that runs."
 SECONDS: Final = 30.0
+# For how long an old Lease of a scheduler is watched.
+_LEASE_SECONDS: Final = 15.0
 # The exit status where a cluster cannot be read.
 UNREADABLE: Final = 3
-_WITH_POLICIES: Final = ("spread", "vm")
+# The modules of commands that are imported only when they run.
+_MODULES: Final = {"balance": "explain_balance", "loss": "explain_loss", "spread": "explain_vm", "vm": "explain_vm"}
 V = TypeVar("V", bound=Object)
 Answer = TypeVar("Answer")
+
+
+# By field of `ClusterObjects`: the list to read, and what the plan lacks without it, a clause; empty: there is none.
+Lists: TypeAlias = Mapping[str, tuple[Resource[Any], str]]
+LISTS: Final[Lists] = {
+    "nodes": (NODES_WITH_IMAGES, ""),
+    "pods": (RUNNING_PODS, ""),
+    "vmis": (PLACED_VMIS, ""),
+    "kubevirts": (KUBEVIRTS, ""),
+    "migrations": (MIGRATIONS, "unfinished migrations are not known"),
+    "namespaces": (NAMESPACES, "the labels of namespaces are not known"),
+    "budgets": (BUDGETS, "PodDisruptionBudgets are not known"),
+    "claims": (CLAIMS, "which nodes reach the VMs' volumes is not known"),
+    "volumes": (VOLUMES, "which nodes reach the VMs' volumes is not known"),
+    "runtime_classes": (RUNTIME_CLASSES, "what RuntimeClasses require is not known"),
+    "device_classes": (DEVICE_CLASSES, "which extended resources DeviceClasses provide is not known"),
+    "quotas": (QUOTAS, "ResourceQuotas are not known"),
+    "limit_ranges": (LIMIT_RANGES, "what LimitRanges add to target pods is not known"),
+    "priority_classes": (
+        PRIORITY_CLASSES,
+        "PriorityClasses are not known; those of the present pods count",
+    ),
+    "services": (SERVICES, "whether kube-scheduler spreads VMs of Services is not known"),
+    "policies": (MIGRATION_POLICIES, "whether MigrationPolicies change the limits is not known"),
+}
+# With what decides whether VMs start again.
+WITH_VMS: Final[Lists] = {
+    **LISTS,
+    "vms": (RUNNABLE_VMS, "whether KubeVirt starts VMs again (runStrategy) is not known"),
+}
 
 
 class Releases(NamedTuple):
@@ -109,17 +159,17 @@ class Releases(NamedTuple):
 
 
 class _Explain(options.CommandGroup):
-    """Imports what runs policies only for the commands that do, because that takes as long as all the rest."""
+    """Imports what runs policies, or plans losses, only for the commands that do: that takes long."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
-        return sorted([*super().list_commands(ctx), *_WITH_POLICIES])
+        return sorted([*super().list_commands(ctx), *_MODULES])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """A command, with its module."""
-        if cmd_name not in _WITH_POLICIES:
+        if cmd_name not in _MODULES:
             return super().get_command(ctx, cmd_name)
-        command: click.Command = getattr(importlib.import_module("webhook.cli.explain_vm"), cmd_name)
+        command: click.Command = getattr(importlib.import_module(f"webhook.cli.{_MODULES[cmd_name]}"), cmd_name)
         return command
 
 
@@ -197,19 +247,39 @@ def reason(code: str | None, output: str) -> None:
         paragraphs += [Paragraph()] if paragraphs else []
         paragraphs += [Paragraph(f"{code} ({_PLANS}): {what}", "bold"), Paragraph(), Paragraph(report.MEANINGS[code])]
     print_paragraphs(paragraphs)
+    # Not a paragraph of them: at the end of a URL, a long code looks like a credential.
+    write.line(f"\nOn a page:\n{names.SITE}/messages#{code}")
 
 
-async def answer_of(explainer: Callable[[Facts], Coroutine[Any, Any, Answer]], name: str, cluster: Cluster) -> Answer:
+async def answer_of(
+    explainer: Callable[[Facts], Coroutine[Any, Any, Answer]],
+    name: str,
+    cluster: Cluster,
+    additions: FindAdditions = find_none,
+) -> Answer:
     """What a coroutine that awaits facts returns; an `InputError` where they cannot be read from the cluster."""
     deadline = asyncio.get_running_loop().time() + SECONDS
     if isinstance(cluster, FilesCluster):
         say_skipped(cluster.skipped)
     try:
-        facts = Facts(time.time(), cluster.peek)
+        facts = Facts(time.time(), cluster.peek, additions=additions)
         return await drive(explainer(facts), cluster, facts, deadline, name)
     except Unreadable as error:
-        fix = "check the kubeconfig and its permissions" if isinstance(cluster, OnceCluster) else "correct the file"
-        raise InputError(error.why, fix=fix) from None
+        if isinstance(cluster, OnceCluster):
+            write.error(f"Error: {error.why}; {unreadable_fix(error.why, of_one_vm=True)}")
+            raise SystemExit(UNREADABLE) from None
+        raise InputError(error.why, fix="correct the file") from None
+
+
+def unreadable_fix(why: str, *, of_one_vm: bool = False) -> str:
+    """What to do where a cluster cannot be read, a clause; ``of_one_vm``: where roles for that are shipped."""
+    if "(403)" not in why:
+        return "check the kubeconfig and its permissions"
+    if of_one_vm:
+        roles = "kubevirt-webhook:explain and kubevirt-webhook:explain-nodes (manifests/roles/migrate.yaml)"
+        return f"ask your admin for the roles {roles}"
+    roles = "view and kubevirt-webhook:explain-nodes (manifests/roles/migrate.yaml)"
+    return f"this reads the whole cluster: ask your admin for the answer, or for ClusterRoleBindings to {roles}"
 
 
 @explain.command()
@@ -217,12 +287,21 @@ async def answer_of(explainer: Callable[[Facts], Coroutine[Any, Any, Answer]], n
 @click.option("--to", "selector", multiple=True, metavar="KEY=VALUE", help=_TO)
 @click.option("--node", metavar="NAME", help="Explain the result for one node.")
 @source_option()
+@config_option("those in the cluster")
 @output_option("text", "json", "yaml")
-def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, source: Source, output: str) -> None:
+def migration(
+    *,
+    vm_name: VmName,
+    selector: tuple[str, ...],
+    node: str | None,
+    config_file: Path | None,
+    source: Source,
+    output: str,
+) -> None:
     """Show the nodes to which a running VM can migrate, and the reasons against the others.
 
     Exit status 0 if the migration can succeed (with --node: on that node), 1 if not, 2 if this is unknown: invalid
-    input, the VM does not exist, or the VM does not run.
+    input, the VM does not exist, or the VM does not run; 3 if the cluster cannot be read.
     """
     added, vm_name = parse_selector(selector, "--to"), namespaces.complete(vm_name, source)
 
@@ -234,7 +313,9 @@ def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, s
 
     async def explained() -> tuple[MigrationExplanation, bool]:
         async with source.open() as cluster:
-            return await answer_of(explainer, "explain migration", cluster)
+            applied = await defaults.settings_beside(cluster, config_file, source)
+            additions = additions_by(applied.settings, tuple(_unknown_settings(applied)))
+            return await answer_of(explainer, "explain migration", cluster, additions)
 
     answer, can_migrate = asyncio.run(explained())
     if not can_migrate:
@@ -257,6 +338,8 @@ def _migration_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
         yield Paragraph(f"{answer.evacuation}.", "yellow")
     if answer.hotplug:
         yield Paragraph(f"Note: {answer.hotplug}.", "yellow")
+    if answer.undecided:
+        yield Paragraph(f"Note: {answer.undecided}.", "yellow")
     if node:
         yield from (Paragraph(reason.text, "", "  - ") for reason in node.reasons)
         yield Paragraph(f"All nodes: {answer.summary}.")
@@ -292,13 +375,74 @@ def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
 
 
 @explain.command()
+@vm_argument
+@source_option()
+@config_option("those in the cluster")
+@output_option("text", "json", "yaml")
+def placement(*, vm_name: VmName, config_file: Path | None, source: Source, output: str) -> None:
+    """Show why a running VM is where it is: the filters and scores of each node, if its pod were placed now.
+
+    The scheduler's own scores of then are not kept anywhere; pods have come and gone since. What a scheduler adds that
+    is not known, such as plugins of its own, is named. Nothing is changed.
+
+    Exit status 0 if the VM's node is among the best, 1 if another one is better, 2 on invalid input, or if the VM does
+    not run, 3 if the cluster cannot be read.
+    """
+    vm_name = namespaces.complete(vm_name, source)
+    with reading(source, config_file) as objects:
+        found = explain_placement(objects, *vm_name)
+        print_report(found, output, _placement_lines)
+    if found.node not in found.chosen:
+        raise SystemExit(1)
+
+
+def _placement_lines(found: PlacementReport) -> Iterator[Paragraph]:
+    since = f" since {found.since}" if found.since else ""
+    yield Paragraph(f"{found.namespace}/{found.name} runs on {found.node}{since}, placed by {found.scheduler}.", "bold")
+    if not found.chosen:
+        yield Paragraph("If its pod were placed now, it would find no node.", "yellow")
+    elif found.node in found.chosen:
+        others = [each for each in found.chosen if each != found.node]
+        tie = f"; {abbreviate(others)} would be as good" if others else ""
+        yield Paragraph(f"If its pod were placed now, it would go there again{tie}.")
+    else:
+        one = "one of " if len(found.chosen) > 1 else ""
+        yield Paragraph(f"If its pod were placed now, it would go to {one}{abbreviate(found.chosen)}.", "yellow")
+    fitting = [each for each in found.nodes if not each.reasons]
+    width = max(len(each.name) for each in found.nodes) if found.nodes else 0
+    if fitting:
+        yield from (Paragraph(), Paragraph("It fits, with the sum of the scores:", "bold"))
+        for each in fitting[:_MOST_REASONS]:
+            parts = ", ".join(f"{plugin} {score}" for plugin, score in sorted(each.scores.items()))
+            yield Paragraph(f"{each.total:>4}  {parts}", "", f"  {_node(each):{width + 4}}")
+        if (rest := len(fitting) - _MOST_REASONS) > 0:
+            yield Paragraph(f"and {pluralize(rest, 'more node')}; -o json shows all.", "", "  ")
+    unfit = [each for each in found.nodes if each.reasons]
+    if unfit:
+        yield from (Paragraph(), Paragraph("It does not fit:", "bold"))
+        for each in unfit[:_MOST_REASONS]:
+            yield Paragraph("; ".join(each.reasons), "", f"  {_node(each):{width + 4}}")
+        if (rest := len(unfit) - _MOST_REASONS) > 0:
+            yield Paragraph(f"and {pluralize(rest, 'more node')}; -o json shows all.", "", "  ")
+    yield Paragraph()
+    yield Paragraph("What its scheduler saw when it placed the pod is not kept; pods have come and gone since.")
+    yield from (Paragraph(f"Note: {note}.") for note in found.notes)
+    yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in found.gaps)
+
+
+def _node(each: NodeReport) -> str:
+    return f"{each.name} *" if each.runs_here else each.name
+
+
+@explain.command()
 @click.argument("nodes", nargs=-1, metavar="NODE...")
 @click.option("--rolling", is_flag=True, help="Drain one node after the other; without NODE: every node.")
-@click.option("--parallel", metavar="N", type=click.IntRange(min=1), help=_PARALLEL)
+@click.option("--parallel", metavar="N", type=WholeNumber(min=1), help=_PARALLEL)
 @click.option("--node-selector", "selector", multiple=True, metavar="KEY=VALUE", help=_SELECTED)
 @click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
 @click.option("--external-blocks", is_flag=True, help=_EXTERNAL)
 @source_option()
+@config_option("those in the cluster")
 @output_option("text", "json", "yaml")
 def drain(
     *,
@@ -308,6 +452,7 @@ def drain(
     selector: tuple[str, ...],
     bandwidth: str | None,
     external_blocks: bool,
+    config_file: Path | None,
     source: Source,
     output: str,
 ) -> None:
@@ -326,14 +471,10 @@ def drain(
         fix = "nodes that you name are drained together"
         raise InputError("it has no meaning without --rolling", "--parallel", fix)
     required = parse_selector(selector, "--node-selector")
-    rate = _bytes(bandwidth) if bandwidth is not None else None
-    with _reading(source) as objects:
+    rate = as_bytes(bandwidth) if bandwidth is not None else None
+    with reading(source, config_file, lists=WITH_VMS) as objects:
         if required:
-            metas = [node.meta for node in objects.nodes if required.items() <= (node.meta.labels or {}).items()]
-            nodes = tuple(sorted(filter(None, (meta.name for meta in metas))))
-            if not nodes:
-                fix = "kubectl get nodes --show-labels lists them"
-                raise InputError("no node has these labels", "--node-selector", fix)
+            nodes = select_nodes(objects, required)
         drain_plan = plan(objects, nodes, rolling=rolling, parallel=parallel or 1, bandwidth=rate)
         print_report(drain_plan, output, _drain_lines)
     if drain_plan.blocks or (external_blocks and drain_plan.handed_over):
@@ -346,6 +487,7 @@ def drain(
 @click.option("--outdated", is_flag=True, help=_OUTDATED)
 @click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
 @source_option()
+@config_option("those in the cluster")
 @output_option("text", "json", "yaml")
 def update(
     *,
@@ -353,6 +495,7 @@ def update(
     to_version: str | None,
     outdated: bool,
     bandwidth: str | None,
+    config_file: Path | None,
     source: Source,
     output: str,
 ) -> None:
@@ -365,16 +508,27 @@ def update(
     read.
     """
     releases = Releases(parse_release(from_version, "--from-version"), parse_release(to_version, "--to-version"))
-    rate = _bytes(bandwidth) if bandwidth is not None else None
-    with _reading(source, releases) as objects:
+    rate = as_bytes(bandwidth) if bandwidth is not None else None
+    with reading(source, config_file, releases, WITH_VMS) as objects:
         update_plan = updates.plan(objects, outdated_only=outdated, bandwidth=rate)
         print_report(update_plan, output, _update_lines)
     if update_plan.stays:
         raise SystemExit(1)
 
 
+def select_nodes(objects: ClusterObjects, required: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the nodes with these labels, sorted; an `InputError` where there are none."""
+    metas = [node.meta for node in objects.nodes if required.items() <= (node.meta.labels or {}).items()]
+    nodes = tuple(sorted(filter(None, (meta.name for meta in metas))))
+    if not nodes:
+        raise InputError("no node has these labels", "--node-selector", "kubectl get nodes --show-labels lists them")
+    return nodes
+
+
 @contextmanager
-def _reading(source: Source, releases: Releases | None = None) -> Iterator[ClusterObjects]:
+def reading(
+    source: Source, config_file: Path | None, releases: Releases | None = None, lists: Lists = LISTS
+) -> Iterator[ClusterObjects]:
     """The cluster's objects; exit status 3 where it cannot be read.
 
     The collector is off meanwhile: the objects stay, and it would visit all of them each time they have grown.
@@ -385,11 +539,17 @@ def _reading(source: Source, releases: Releases | None = None) -> Iterator[Clust
     gc.disable()
     try:
         try:
-            objects = from_files(directory, releases) if directory else asyncio.run(from_cluster(kubeconfig, releases))
+            if directory:
+                objects = from_files(directory, releases, config_file, lists)
+            else:
+                objects = asyncio.run(from_cluster(kubeconfig, releases, config_file, lists))
         except Unreadable as error:
             if directory:
                 raise InputError(error.why, fix="correct the file") from None
-            write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
+            write.error(f"Error: {error.why}; {unreadable_fix(error.why)}")
+            raise SystemExit(UNREADABLE) from None
+        except NoAnswerError as error:
+            write.error(f"Error: {error}")
             raise SystemExit(UNREADABLE) from None
         yield objects
     finally:
@@ -397,7 +557,8 @@ def _reading(source: Source, releases: Releases | None = None) -> Iterator[Clust
             gc.enable()
 
 
-def _bytes(text: str) -> int:
+def as_bytes(text: str) -> int:
+    """A number of bytes per second, an option's value; an `InputError` for anything else."""
     amount = 0
     with suppress(InputError):
         amount = parse(text).nanos // 10**9
@@ -424,7 +585,7 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
     uncertain = any(vm.code in report.UNCERTAIN for vm in vms)
     ends = "ends when others act" if plan.handed_over else "may end" if uncertain else "can end"
     counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.blocks} blocked"
-    more = "".join(_further_counts(plan))
+    more = "".join(_further_counts(plan, vms))
     yield Paragraph(f"{what} {'cannot end' if plan.blocks else ends}: {counts}{more}", f"bold {color}")
     if plan.rolling:
         yield from _rolling(plan)
@@ -445,7 +606,9 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
     yield from _remedies(plan, vms, "What one change would free most:")
 
 
-def _further_counts(plan: DrainPlan | UpdatePlan) -> Iterator[str]:
+def _further_counts(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan]) -> Iterator[str]:
+    if down := sum(bool(vm.stays_down) for vm in vms):
+        yield f", {down} {'stays' if down == 1 else 'stay'} down"
     if plan.handed_over:
         yield f", {plan.handed_over} handed to another controller"
     if plan.preempted:
@@ -466,7 +629,7 @@ def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
     uncertain = any(vm.outcome == report.MOVES and vm.code != report.MIGRATES for vm in plan.vms)
     updates = f"{'may update' if uncertain else 'can update'} all {pluralize(len(plan.vms), 'outdated VM')}"
     counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.stays} not updated"
-    more = "".join(_further_counts(plan))
+    more = "".join(_further_counts(plan, plan.vms))
     leaves = f"leaves {plan.stays} of {pluralize(len(plan.vms), 'VM')} outdated"
     yield Paragraph(f"{what} {leaves if plan.stays else updates}: {counts}{more}", f"bold {color}")
     yield from _vm_groups(plan.vms, _UPDATE_GROUPS)
@@ -523,6 +686,8 @@ def _vm_groups(
                     room = format_amount(MEMORY, vm.memory)
                 about = f"{vm.node} -> {vm.to}  {room}{packed}"
             yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {about}", "", "  ", width + 4)
+            if vm.stays_down:
+                yield Paragraph(f"it stays down: {vm.stays_down}", "yellow", " " * (width + 4))
             yield from (Paragraph(note, "dim", " " * (width + 4)) for note in vm.notes)
         if len(members) > _MOST_VMS:
             yield Paragraph(f"  and {pluralize(len(members) - _MOST_VMS, 'more VM')}; -o json shows all")
@@ -551,7 +716,9 @@ def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
         yield from (Paragraph(f"cuts off  {_transfer(transfer)}", "", "  ", 12) for transfer in step.transfers)
         for vm in rest[:_MOST_VMS]:
             head = _HEADS[vm.outcome]
-            yield Paragraph(f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]", "", "  ", len(head) + 4)
+            down = f"; it stays down: {vm.stays_down}" if vm.stays_down else ""
+            text = f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]{down}"
+            yield Paragraph(text, "", "  ", len(head) + 4)
     if idle := sum(len(step.nodes) for step in plan.steps) - sum(len(step.nodes) for step in busy):
         yield Paragraph(f"{pluralize(idle, 'node')} without VMs not shown", "dim")
 
@@ -572,7 +739,7 @@ def _pace(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan]) -> Iterator[Parag
         f"{pluralize(plan.moves, 'migration')}, {_time(plan.seconds, plan.at_most_seconds)}: KubeVirt runs {slots}; "
         f"each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and {allowance}."
     )
-    pending = sum(vm.code in report.PENDING for vm in vms)
+    pending = sum(vm.code in report.UNSCHEDULED for vm in vms)
     if pending and isinstance(plan, DrainPlan):
         who = "VM without a node counts" if pending == 1 else "VMs without a node count"
         wait = f"KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled"
@@ -586,67 +753,84 @@ def _time(seconds: int, at_most: int | None) -> str:
     return f"about {duration(seconds)}" + (f", at most {duration(at_most)}" if at_most is not None else "")
 
 
-# By field of `ClusterObjects`: the list to read, and what the plan lacks without it, a clause; empty: there is none.
-_LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
-    "nodes": (NODES_WITH_IMAGES, ""),
-    "pods": (RUNNING_PODS, ""),
-    "vmis": (PLACED_VMIS, ""),
-    "kubevirts": (KUBEVIRTS, ""),
-    "migrations": (MIGRATIONS, "unfinished migrations are not known"),
-    "namespaces": (NAMESPACES, "the labels of namespaces are not known"),
-    "budgets": (BUDGETS, "PodDisruptionBudgets are not known"),
-    "claims": (CLAIMS, "which nodes reach the VMs' volumes is not known"),
-    "volumes": (VOLUMES, "which nodes reach the VMs' volumes is not known"),
-    "runtime_classes": (RUNTIME_CLASSES, "what RuntimeClasses require is not known"),
-    "device_classes": (DEVICE_CLASSES, "which extended resources DeviceClasses provide is not known"),
-    "quotas": (QUOTAS, "ResourceQuotas are not known"),
-    "limit_ranges": (LIMIT_RANGES, "what LimitRanges add to target pods is not known"),
-    "priority_classes": (
-        PRIORITY_CLASSES,
-        "PriorityClasses are not known; those of the present pods count",
-    ),
-    "services": (SERVICES, "whether kube-scheduler spreads VMs of Services is not known"),
-    "policies": (MIGRATION_POLICIES, "whether MigrationPolicies change the limits is not known"),
-}
-
-
-def from_files(directory: Path, releases: Releases | None = None) -> ClusterObjects:
+def from_files(
+    directory: Path, releases: Releases | None = None, config_file: Path | None = None, lists: Lists = LISTS
+) -> ClusterObjects:
     """A snapshot of the objects in files; an `InputError` for one that cannot be read, or has a wrong type."""
     skipped: dict[str, None] = {}
     index = read_index(directory, skipped)
     say_skipped(skipped)
-    lists = {field: [_as_view(each, kind) for each in index[kind.kind].values()] for field, (kind, _) in _LISTS.items()}
+    by_field = {
+        field: [_as_view(each, kind) for each in index[kind.kind].values()] for field, (kind, _) in lists.items()
+    }
     profiles = profiles_in(_as_view(each, CONFIG_MAPS) for each in index[CONFIG_MAPS.kind].values())
-    return _cluster_objects(lists, [], releases, profiles, NEWEST)
+    kinds = (CONFIG_MAPS.kind, *CONFIGURATIONS)
+    installed = FilesCluster(defaultdict(dict, {kind: index[kind] for kind in kinds}), default_settings())
+    applied = asyncio.run(defaults.settings_from(config_file, FileReader(installed)))
+    return _cluster_objects(by_field, [], releases, profiles, NEWEST, applied)
 
 
-async def from_cluster(kubeconfig: Kubeconfig | None, releases: Releases | None = None) -> ClusterObjects:
+async def from_cluster(
+    kubeconfig: Kubeconfig | None,
+    releases: Releases | None = None,
+    config_file: Path | None = None,
+    lists: Lists = LISTS,
+) -> ClusterObjects:
     """A snapshot of a running cluster, by one list of each kind.
 
-    An `InputError` says that the kubeconfig cannot be used, an `Unreadable` that a list cannot be read that is needed.
+    An `InputError` says that the kubeconfig cannot be used, an `Unreadable` that a list cannot be read that is needed,
+    with all permissions that are missing.
     """
     async with connected(kubeconfig) as transport:
         reader = Reader(transport)
-        profiles, version, *lists = await asyncio.gather(
+        (applied, health), profiles, version, *answers = await asyncio.gather(
+            _settings_and_health(config_file, reader),
             read_profiles(reader),
             kubernetes_version(transport),
-            *(reader.all(resource) for resource, _ in _LISTS.values()),
+            *(reader.all(resource) for resource, _ in lists.values()),
         )
-    gaps, by_field = [], {}
+    gaps, by_field = [f"whether scheduler {name} is available: {each.why}" for name, each in _of(health, "unknown")], {}
+    unread = {name: answer for name, answer in zip(lists, answers, strict=True) if isinstance(answer, Unavailable)}
+    if any(not lists[name][1] for name in unread):
+        # With what a plan can do without: whoever grants permissions does so once.
+        raise Unreadable(explain_all(unread.values()))
     if isinstance(version, Unavailable):
         gaps.append(f"which version kube-scheduler has is not known: {version.why}")
         version = NEWEST
-    for (field, (_, missing)), listed in zip(_LISTS.items(), lists, strict=True):
+    for (field, (_, missing)), listed in zip(lists.items(), answers, strict=True):
         if not isinstance(listed, Unavailable):
             by_field[field] = list(listed)
-        elif missing:
-            gaps.append(f"{missing}: {listed.why}")
         else:
-            raise Unreadable(listed.why)
+            gaps.append(f"{missing}: {listed.why}")
     for kind, number in reader.malformed.items():
         objects = pluralize(number, f"object of the kind {kind}", f"objects of the kind {kind}")
         gaps.append(f"{objects} cannot be decoded")
-    return _cluster_objects(by_field, gaps, releases, profiles, version)
+    found = _cluster_objects(by_field, gaps, releases, profiles, version, applied)
+    return msgspec.structs.replace(found, schedulers_down={name: each.why for name, each in _of(health, "unavailable")})
+
+
+async def _settings_and_health(
+    config_file: Path | None, reader: Reader
+) -> tuple[AppliedSettings, Mapping[str, SchedulerHealth]]:
+    """The settings, and the health of the schedulers that they declare with a Lease."""
+    applied = await defaults.settings_from(config_file, reader)
+    by_lease = {
+        name: each.watched for name, each in applied.settings.watched_schedulers.items() if each.watched.kind == "lease"
+    }
+    found = await asyncio.gather(*(_health_of(reader.api, each) for each in by_lease.values()))
+    return applied, dict(zip(by_lease, found, strict=True))
+
+
+async def _health_of(transport: Transport, health_check: HealthCheck) -> SchedulerHealth:
+    """The health of a scheduler, by its Lease alone."""
+    state = HealthEvidence(health_check, lambda _: False, is_brief=True)
+    state.observe_watch(Fresh(0.0))
+    await watch_lease(transport, state, health_check, _LEASE_SECONDS)
+    return state.health(REAL_TIME.now())
+
+
+def _of(health: Mapping[str, SchedulerHealth], state: str) -> Iterator[tuple[str, SchedulerHealth]]:
+    return ((name, each) for name, each in health.items() if each.state == state)
 
 
 def _as_view(entry: FileObject, resource: Resource[V]) -> V:
@@ -661,13 +845,20 @@ def _as_view(entry: FileObject, resource: Resource[V]) -> V:
         raise InputError(describe_wrong_type(value, error)[1], where) from None
 
 
+def _unknown_settings(applied: AppliedSettings) -> list[str]:
+    """That what policies add to pods is not known, clauses."""
+    return [f"what kubevirt-webhook adds to pods is not known: {applied.gap}"] if applied.gap else []
+
+
 def _cluster_objects(
     by_field: dict[str, list[Any]],
     gaps: list[str],
     releases: Releases | None,
     profiles: Profiles,
     kubernetes: KubernetesVersion,
+    applied: AppliedSettings,
 ) -> ClusterObjects:
+    gaps += _unknown_settings(applied)
     kubevirts, (before, after) = by_field.pop("kubevirts"), releases or Releases()
     kubevirt, declared = find_in_use(kubevirts), after or before
     install = KubeVirtInstall.of(kubevirts, declared.version if declared else None)
@@ -688,5 +879,6 @@ def _cluster_objects(
         workload_updates=strategy or WorkloadUpdateStrategy(),
         profiles=profiles,
         kubernetes=kubernetes,
+        settings=applied.settings,
         gaps=tuple(dict.fromkeys(gaps)),
     )

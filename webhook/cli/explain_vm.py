@@ -4,41 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
+import msgspec
 
 from webhook import names
+from webhook.admission.reasons import common
 from webhook.cli import defaults, namespaces, write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
-from webhook.cli.explain import SECONDS, UNREADABLE, answer_of
+from webhook.cli.explain import SECONDS, UNREADABLE, answer_of, unreadable_fix
 from webhook.cli.inputs import say_skipped
 from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.selection import NoAnswerError, require_single_source
 from webhook.facts import Unreadable
+from webhook.forecast.requests import DELETION, DRAIN
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.placement.requirements import Origin
+from webhook.policies.defaults.given import DefaultReport
 from webhook.policies.migration.explanation import Nodes
+from webhook.policies.scheduling import reasons as scheduling
 from webhook.text import abbreviate, pluralize, shorten
 
-_LONGEST_CHANGE: Final = 100
-_LONGEST: Final = 60
-# In text output; JSON has all.
+# In text output; JSON has all. A toleration or an affinity fits, of which the end is often what somebody looks for.
+_LONGEST: Final = 1000
 _MOST_FIELDS: Final = 25
 _MOST_REASONS: Final = 5
 # What keeps a VM from nodes without anyone having chosen those; the other reasons are shown where no node remains.
 _TIES: Final = (Origin.VOLUMES, Origin.RESOURCES, Origin.SPREAD, Origin.POD_AFFINITY)
+# How a reason's text begins where a policy leaves a request alone.
+_SKIPPED: Final = "skipped: "
+_POD: Final = "Pod"
+# What a policy says where it could not read something.
+_UNREAD: Final = (
+    *(common.LOOKUP_FAILED, scheduling.KUBEVIRT_UNREADABLE),
+    *(scheduling.VMI_UNREADABLE, scheduling.INSTANCETYPE_UNREADABLE),
+)
+_ENDS_OF_UNREAD: Final = tuple(f"[{code}]" for code in _UNREAD)
+_UNKNOWN: Final = f"[{scheduling.SCHEDULER_HEALTH_UNKNOWN}]"
 _WHEN: Final = {
     "VirtualMachine": "When its owner creates it",
     "VirtualMachineInstance": "When KubeVirt creates its VMI",
-    "Pod": "When KubeVirt creates its next pod",
+    _POD: "When KubeVirt creates its next pod",
     "VirtualMachineInstanceMigration": "When a user migrates it without a selector",
     "Eviction": "When the descheduler evicts it",
+    DRAIN: "When its node is drained",
+    DELETION: "When a pod of higher priority preempts it, or a NoExecute taint removes it",
 }
 # What was added comes first; owners know what they wrote, and KubeVirt's defaults are many.
 _ORDER: Final = ("kubevirt-webhook", "instancetype", "preference", "cluster settings", "vm", "KubeVirt default")
@@ -54,7 +70,8 @@ def spread(vm_name: VmName, config_file: Path | None, source: Source, output: st
 
     Running pods do not change; the result applies from the VM's next start or migration.
 
-    Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist.
+    Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist;
+    3 if the cluster cannot be read.
     """
     require_single_source(*source)
     vm_name = namespaces.complete(vm_name, source)
@@ -112,12 +129,12 @@ def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -
                 say_skipped(cluster.skipped)
             deadline = asyncio.get_running_loop().time() + SECONDS
             explanation = await explain_vm(Sources(cluster, other), applied.settings, *vm_name, deadline)
-            return explanation, applied.origin
+            return msgspec.structs.replace(explanation, settings_gap=applied.gap), applied.origin
 
     try:
         explanation, origin = asyncio.run(explained())
     except Unreadable as error:
-        write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
+        write.error(f"Error: {error.why}; {unreadable_fix(error.why, of_one_vm=True)}")
         raise SystemExit(UNREADABLE) from None
     except NoAnswerError as error:
         write.error(f"Error: {error}")
@@ -131,12 +148,16 @@ def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -
 def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
     where = f"runs on {explanation.running_on}" if explanation.running_on else "does not run"
     yield Paragraph(f"{explanation.kind} {explanation.namespace}/{explanation.name} {where}", "bold")
+    if explanation.settings_gap:
+        what = "Not evaluated: the installed settings. What follows of policies and defaults is by the built-in ones"
+        yield Paragraph(f"{what}, and may differ: {explanation.settings_gap}.", "bold yellow")
     if explanation.waiting:
         yield Paragraph(f"It waits: {explanation.waiting.rstrip('.')}.", "bold yellow")
     if explanation.denial:
-        yield Paragraph(f"KubeVirt would not create its VMI: {explanation.denial}", "bold red")
+        it = "" if explanation.running_on else "It does not start: "
+        yield Paragraph(f"{it}KubeVirt would not create its VMI: {explanation.denial}", "bold red")
     if explanation.scheduler:
-        yield Paragraph(f"Scheduler of its next pods: {explanation.scheduler}")
+        yield from _scheduler_lines(explanation)
     for named in explanation.named:
         how = "chosen by kubevirt-webhook" if named.injected else "named by the VM"
         if named.inferred_from:
@@ -151,9 +172,22 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
             yield Paragraph(f"{explanation.migration.evacuation}.", "yellow")
         if explanation.migration.hotplug:
             yield Paragraph(f"Note: {explanation.migration.hotplug}.", "yellow")
+        if explanation.migration.undecided:
+            yield Paragraph(f"Note: {explanation.migration.undecided}.", "yellow")
     yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in explanation.gaps)
+    yield from (Paragraph(f"Warning: {each}.", "yellow") for each in explanation.warnings)
+    yield from _default_lines(explanation.defaults)
     yield from _request_lines(explanation)
     yield from _field_lines(explanation)
+
+
+def _scheduler_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
+    unknown = [each for request in explanation.requests if request.kind == _POD for each in request.unknown_schedulers]
+    known = ", as far as is known" if unknown else ""
+    yield Paragraph(f"Scheduler of its next pods: {explanation.scheduler}{known}")
+    for each in unknown:
+        what = f"whether scheduler {each} is available; while it is not, kubevirt-webhook gives pods default-scheduler"
+        yield Paragraph(f"Not evaluated: {what}.", "yellow")
 
 
 def _start_lines(explanation: VmExplanation, nodes: Nodes) -> Iterator[Paragraph]:
@@ -170,20 +204,65 @@ def _start_lines(explanation: VmExplanation, nodes: Nodes) -> Iterator[Paragraph
     yield from (Paragraph(f"Note: {note}.") for note in explanation.notes)
 
 
+def _default_lines(defaults: Sequence[DefaultReport]) -> Iterator[Paragraph]:
+    if defaults:
+        yield from (Paragraph(), Paragraph("Defaults of kubevirt-webhook:", "bold"))
+    for each in defaults:
+        parts = []
+        if each.owner is not None:
+            parts.append(f"the owner chose {_value(each.owner)}")
+        if each.unread:
+            parts += [f"{_value(each.given)} now"] if each.given is not None else []
+            parts.append(f"not evaluated at its next start ({each.unread})")
+        elif each.given is not None and each.given == each.next:
+            parts.append(f"{_value(each.given)} now, and at its next start")
+        else:
+            parts += [f"{_value(each.given)} now"] if each.given is not None else []
+            at_next = _value(each.next) if each.next is not None else "none"
+            parts += [f"{at_next} at its next start"] if each.given is not None or each.next is not None else []
+        yield Paragraph(f"{each.field}: {'; '.join(parts)}", "", "  ", 4)
+
+
+def _value(value: Any) -> str:
+    return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _LONGEST)
+
+
 def _request_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
     for request in explanation.requests:
         yield from (Paragraph(), Paragraph(f"{_WHEN[request.kind]}:", "bold"))
+        if request.outcome:
+            yield Paragraph(f"{request.outcome}", "", "  ", 4)
         if not request.policies:
             yield Paragraph("no policy is called", "dim", "  ")
-        for policy in request.policies:
+        # A policy may have several endpoints for it, which all say the same of a namespace that is out of scope.
+        policies = [each for at, each in enumerate(request.policies) if each not in request.policies[:at]]
+        for policy in policies:
             for number, reason in enumerate(policy.reasons):
-                head = f"{policy.policy} ({policy.mode}): {policy.decision}, " if not number else ""
-                reads = reason.text.removeprefix("skipped: ")
-                yield Paragraph(f"{head}{reads} [{reason.code}]", STYLES.get(policy.decision, ""), "  ", 6)
+                decision = policy.decision
+                # What a policy allows because it skipped it is called skipped, as `review` does.
+                if decision == "allowed" and reason.text.startswith(_SKIPPED):
+                    decision = "skipped"
+                if reason.code in _UNREAD and policy.unread:
+                    # What this user may not read, the server may; so what the policy says of it is not so there.
+                    head = f"{policy.policy} ({policy.mode}): " if not number else ""
+                    text = f"{head}not evaluated: {'; '.join(policy.unread)} [{reason.code}]"
+                    yield Paragraph(text, "yellow", "  ", 6)
+                    continue
+                if reason.code == scheduling.SCHEDULER_HEALTH_UNKNOWN and request.unknown_schedulers:
+                    head = f"{policy.policy} ({policy.mode}): " if not number else ""
+                    text = f"{head}not evaluated: the health of scheduler {'; '.join(request.unknown_schedulers)}"
+                    yield Paragraph(f"{text} [{reason.code}]", "yellow", "  ", 6)
+                    continue
+                head = f"{policy.policy} ({policy.mode}): {decision}, " if not number else ""
+                reads = reason.text.removeprefix(_SKIPPED)
+                yield Paragraph(f"{head}{reads} [{reason.code}]", STYLES.get(decision, ""), "  ", 6)
             for change in policy.changes:
                 line = change_line({"path": change.path, "old": change.old, "new": change.new})
-                yield Paragraph(shorten(line, _LONGEST_CHANGE), "", "      ", 8)
-            yield from (Paragraph(f"warning: {warning}", "yellow", "      ") for warning in policy.warnings)
+                yield Paragraph(shorten(line, _LONGEST), "", "      ", 8)
+            # Nor does it warn there of what this user alone may not read.
+            own = (*(_ENDS_OF_UNREAD if policy.unread else ()), *([_UNKNOWN] if request.unknown_schedulers else ()))
+            sent = [each for each in policy.warnings if not each.endswith(own)]
+            yield from (Paragraph(f"warning: {warning}", "yellow", "      ") for warning in sent)
 
 
 def _field_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
@@ -198,8 +277,8 @@ def _field_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
     for label, fields in sorted(groups.items(), key=place):
         yield from (Paragraph(), Paragraph(f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold"))
         for field in fields[:_MOST_FIELDS]:
-            value = field.value if isinstance(field.value, str) else json.dumps(field.value, ensure_ascii=False)
+            value = _value(field.value)
             note = " (random in KubeVirt; here derived from the name)" if field.random else ""
-            yield Paragraph(f"{field.path} = {shorten(value, _LONGEST)}{note}", "", "  ", 4)
+            yield Paragraph(f"{field.path} = {value}{note}", "", "  ", 4)
         if len(fields) > _MOST_FIELDS:
             yield Paragraph(f"and {len(fields) - _MOST_FIELDS} more; -o json shows all", "dim", "  ")

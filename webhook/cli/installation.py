@@ -17,14 +17,14 @@ from webhook import names
 from webhook.cli import write
 from webhook.cli.data import directory
 from webhook.cli.inputs import connected
-from webhook.cli.options import config_option, image_option, kubeconfig_option, namespace_option
+from webhook.cli.options import WholeNumber, config_option, image_option, kubeconfig_option, namespace_option
 from webhook.cli.prompt import confirm
 from webhook.cluster.reader import Reader
 from webhook.errors import InputError, Unavailable
 from webhook.install import callers as network
 from webhook.install import cleanup as cleaning
 from webhook.install import ownership, plan
-from webhook.install.apply import FIELD_MANAGER, Installer, PlannedChange
+from webhook.install.apply import FIELD_MANAGER, Installer, PlannedChange, in_order_of_deletion
 from webhook.install.plan import NAMESPACE, Overlay, Plan, everything, title
 from webhook.install.registration import Manifest, deletion_command
 from webhook.install.schedulers import render as scheduler
@@ -42,7 +42,7 @@ _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _KUBECONFIG: Final = kubeconfig_option()
 _DRY_RUN: Final = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 _YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
-_POSITIVE: Final = click.IntRange(1)
+_POSITIVE: Final = WholeNumber(1)
 _TIMEOUT: Final = click.option(
     "--timeout", "seconds", default=180, show_default=True, type=_POSITIVE, metavar="SECONDS", help="Time limit."
 )
@@ -63,7 +63,7 @@ _SCHEDULER_IMAGE: Final = "Image of the second scheduler.  [default: the image o
 _CALLERS: Final = "Addresses of the API server, for the NetworkPolicy.  [default: unchanged, or those of the overlay]"
 _WAIT: Final = "Wait until the replicas are ready before the API server calls them for new requests."
 _KEPT: Final = (
-    "kept: labels and annotations of namespaces, and what was written into VMs, which kubevirt-webhook cleanup removes"
+    "kept: labels and annotations of namespaces; and what was written into VMs, until you run kubevirt-webhook cleanup"
 )
 _WITH: Final = "scheduler"
 # Content and name of a settings file.
@@ -297,7 +297,7 @@ async def uninstall(
         objects = [*await _removable_scheduler(api, installer), *own]
         number = pluralize(len(objects), "object")
         write.line(f"cluster: {visible(api.cluster)}")
-        for manifest in objects:
+        for manifest in in_order_of_deletion(objects):
             write.line(f"- {title(manifest)}", color="red")
         if own:
             await _warn_of_pools(api)

@@ -31,6 +31,20 @@ class InputPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class WholeNumber(click.IntRange):
+    """A number between two others, both included. The next option, where the number was forgotten, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or an error of usage that says which ones there are."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            from webhook.errors import quote
+
+            allowed = f"{self.min} or more" if self.max is None else f"from {self.min} to {self.max}"
+            self.fail(f"{quote(str(value))} is not a whole number {allowed}", param, ctx)
+
+
 PATH: Final = InputPath(path_type=Path)
 # The rules are k8s.io/apimachinery's (IsDNS1123Label) and the distribution's (digest.DigestRegexp).
 _is_label: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch

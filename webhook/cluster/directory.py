@@ -60,6 +60,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind("node.k8s.io", "RuntimeClass", "v1", False),
         Kind("scheduling.k8s.io", "PriorityClass", "v1", False),
         Kind("coordination.k8s.io", "Lease", "v1", view=Lease),
+        Kind("metrics.k8s.io", "NodeMetrics", "v1beta1", False),
+        Kind("metrics.k8s.io", "PodMetrics", "v1beta1"),
         Kind(DEFINITIONS.group, DEFINITIONS.kind, DEFINITIONS.version, False, Definition),
         Kind("apps", "ControllerRevision", "v1", view=views.ControllerRevision),
         Kind(names.KUBEVIRT_GROUP, "KubeVirt", _KUBEVIRT_VERSIONS, view=views.KubeVirt),

@@ -21,15 +21,18 @@ from webhook.cluster.scheduler_health import Waiting, WaitingPods, has_opted_in
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, InputErrors, Unavailable
 from webhook.k8s.documents import Document, mistakes_of
-from webhook.k8s.resources import LEASES, NAMESPACES, Resource
+from webhook.k8s.resources import LEASES, NAMESPACES, PODS, Resource
 from webhook.k8s.types.core import NodeWithoutImages, PendingPod
 from webhook.k8s.types.meta import Lease, Namespace, Object, unix_time
 from webhook.kubevirt.config import InstallReader
 from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
 from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS
+from webhook.kubevirt.run_strategy import STARTED_VMS, StartedVm
 from webhook.kubevirt.types.views import ActiveVmi, KubeVirt
+from webhook.placement.headroom.headroom import Headroom, of_views
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
+from webhook.placement.running_pods import RunningPod
 from webhook.settings.model import Settings
 from webhook.settings.schedulers import SchedulerSettings
 from webhook.text import pluralize
@@ -37,6 +40,7 @@ from webhook.text import pluralize
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)
 
+_RUNNING_PODS: Final = PODS.decoded_as(RunningPod)
 # More would not be read.
 MAX_MISTAKES: Final = 100
 
@@ -120,6 +124,10 @@ class FilesCluster(Cluster):
                 return self._nodes
             case facts.ListKey():
                 return self._list(key)
+            case facts.HeadroomKey():
+                return self._headroom()
+            case facts.VerdictKey():
+                return key.judge()
             case facts.AccessKey():
                 # Files hold no roles, so every user has every permission.
                 return True
@@ -176,6 +184,14 @@ class FilesCluster(Cluster):
             return cast("Object", msgspec.convert(entry.value, resource.view))
         except msgspec.ValidationError as error:
             return Unavailable(f"{entry.where}: {describe_wrong_type(entry.value, error)[1]}")
+
+    def _headroom(self) -> Headroom | Unavailable:
+        pods, vms = self._list(facts.ListKey(_RUNNING_PODS, "")), self._list(facts.ListKey(STARTED_VMS, ""))
+        if isinstance(pods, Unavailable) or isinstance(vms, Unavailable):
+            return pods if isinstance(pods, Unavailable) else cast("Unavailable", vms)
+        nodes = self._views("Node", NodeWithoutImages)
+        running = (pod for pod in pods if isinstance(pod, RunningPod))
+        return of_views(self._clock, nodes, running, (vm for vm in vms if isinstance(vm, StartedVm)))
 
     def _health(self, scheduler: SchedulerSettings, namespace: str = "") -> facts.SchedulerHealth:
         health_check = scheduler.watched

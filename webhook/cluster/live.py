@@ -35,7 +35,7 @@ from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.instancetype_cache import InstancetypeCache
 from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor, has_opted_in
-from webhook.cluster.source import Cluster, NodeReports
+from webhook.cluster.source import Cluster, NodeReports, Reader
 from webhook.errors import Unavailable, quote
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.api import Forbidden, Transport, decode, describe_timeout, fetch_body
@@ -174,7 +174,7 @@ class SingleFlight:
         resource = key.resource
         if isinstance(key, ListKey):
             async with self._listing:
-                return await fetch_list(self._transport, resource, key.namespace, key.label, GET_SECONDS)
+                return await fetch_list(self._transport, resource, key.namespace, key.label, GET_SECONDS, key.field)
         body = await fetch_body(self._transport, resource, key.namespace, key.name, GET_SECONDS)
         if not isinstance(body, bytes):
             return body
@@ -273,6 +273,7 @@ class LiveCluster(Cluster):
         transport: the connection to the API server; `close` closes it.
         settings: names the schedulers whose health is watched.
         on_health: runs when the state of a scheduler changes; None: nothing does.
+        is_brief: as that of `LeaseState`.
         clock: the source of time, and of sleep.
     """
 
@@ -282,10 +283,12 @@ class LiveCluster(Cluster):
         settings: Settings,
         *,
         on_health: HealthChange | None = None,
+        is_brief: bool = False,
         clock: Clock = REAL_TIME,
     ) -> None:
         self._transport = transport
         self._on_health = on_health
+        self._is_brief = is_brief
         self._clock = clock
 
         self._namespaces = Reflector(
@@ -306,6 +309,8 @@ class LiveCluster(Cluster):
             clock=clock,
         )
         self._reports: NodeReports | None = None
+        self._answers: dict[Key[Any], Callable[[], object]] = {}
+        self._readers: dict[type[Key[Any]], Reader] = {}
         self._index = NodeIndex()
         self._nodes = self._nodes_as(NODES)
         self._monitors: dict[str, SchedulerMonitor] = {}
@@ -345,6 +350,14 @@ class LiveCluster(Cluster):
         assert not self._started
         self._reports = reports
         self._nodes = self._nodes_as(reports.resource)
+
+    def answer(self, key: Key[Any], peek: Callable[[], object]) -> None:
+        """Have something else answer a key, at once and from memory."""
+        self._answers[key] = peek
+
+    def answer_later(self, kind: type[Key[Any]], read: Reader) -> None:
+        """Have something else answer all keys of a kind, which takes its time."""
+        self._readers[kind] = read
 
     def start(self) -> None:
         """Begin to watch, in tasks of the running loop. Returns at once: `waiting_for` says what is missing."""
@@ -386,6 +399,7 @@ class LiveCluster(Cluster):
                 on_change=self._on_health,
                 on_restore=self._start_over,
                 on_doubt=self._doubt,
+                is_brief=self._is_brief,
                 clock=self._clock,
             )
             if self._started:
@@ -423,6 +437,11 @@ class LiveCluster(Cluster):
     def gaps(self) -> tuple[str, ...]:
         """What is denied and cannot be read in another way, as clauses."""
         return self._denials((self._kubevirts, self._nodes))
+
+    def undecided(self) -> tuple[str, ...]:
+        """The schedulers of which only time will show whether they are available, each with why, as clauses."""
+        each = ((name, monitor.undecided()) for name, monitor in self._monitors.items())
+        return tuple(f"scheduler {name}: {why}" for name, why in each if why)
 
     def unanswered(self) -> tuple[str, ...]:
         """As `waiting_for`, without what is denied: what a command still waits for that can do with less."""
@@ -565,6 +584,8 @@ class LiveCluster(Cluster):
         if isinstance(key, ObjectKey | ListKey):
             stored = self._instancetypes.peek(key) if self._started else NOT_READ
             return self._requests.peek(key) if stored is NOT_READ and isinstance(key, ObjectKey) else stored
+        if (peek := self._answers.get(key)) is not None:
+            return peek()
         return NOT_READ
 
     def _stored(self, key: Key[Any]) -> object:
@@ -613,6 +634,8 @@ class LiveCluster(Cluster):
         if isinstance(key, KubeVirtKey):
             listed = await self._requests.list(ListKey(KUBEVIRTS, ""), deadline)
             return listed if isinstance(listed, Unavailable) else self._installs.read(cast("Any", listed))
+        if reader := self._readers.get(type(key)):
+            return await reader(key, deadline)
         left = max(0.0, deadline - asyncio.get_running_loop().time())
         if isinstance(key, facts.AccessKey):
             return await is_allowed(self._transport, key, left)

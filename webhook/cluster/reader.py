@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -19,7 +20,17 @@ from webhook import names
 from webhook.cluster.definitions import read_definitions
 from webhook.cluster.source import Cluster
 from webhook.errors import FileGap, InputError, Unavailable
-from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.facts import (
+    NOT_READ,
+    HeadroomKey,
+    Key,
+    KubeVirtKey,
+    ListKey,
+    NamespaceKey,
+    NodesKey,
+    ObjectKey,
+    VerdictKey,
+)
 from webhook.k8s.client.api import (
     NO_QUERY,
     READ_ERRORS,
@@ -33,13 +44,16 @@ from webhook.k8s.client.api import (
 from webhook.k8s.client.list_pages import fetch_list, pages
 from webhook.k8s.json_tree import member
 from webhook.k8s.paths import is_segment
-from webhook.k8s.resources import NAMESPACES, NODES, Resource
+from webhook.k8s.resources import NAMESPACES, NODES, PODS, Resource
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.run_strategy import STARTED_VMS
+from webhook.placement.headroom.headroom import Headroom, of_views
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
+from webhook.placement.running_pods import RunningPod
 
 if TYPE_CHECKING:
     from webhook.cluster.files import FilesCluster
@@ -274,7 +288,7 @@ class OnceCluster(Cluster):
             case NamespaceKey():
                 return await fetch(self._transport, NAMESPACES, "", key.name, left)
             case ListKey():
-                return await fetch_list(self._transport, key.resource, key.namespace, key.label, left)
+                return await fetch_list(self._transport, key.resource, key.namespace, key.label, left, key.field)
             case NodesKey():
                 nodes = await list_all(self._transport, NODES, left)
                 if isinstance(nodes, Unavailable):
@@ -283,7 +297,25 @@ class OnceCluster(Cluster):
             case KubeVirtKey():
                 kubevirts = await list_all(self._transport, KUBEVIRTS, left)
                 return kubevirts if isinstance(kubevirts, Unavailable) else KubeVirtInstall.of(kubevirts)
+            case HeadroomKey():
+                return await _headroom(self._transport, left)
+            case VerdictKey():
+                return key.judge()
         return Unavailable(f"{type(key).__name__} cannot be read from a cluster without watches")
+
+
+async def _headroom(transport: Transport, seconds: float) -> Headroom | Unavailable:
+    """The headroom of the cluster now, of which it is not known which VMs have just ended."""
+    pods, vms, nodes = await asyncio.gather(
+        list_all(transport, PODS.decoded_as(RunningPod), seconds),
+        list_all(transport, STARTED_VMS, seconds),
+        list_all(transport, NODES, seconds),
+    )
+    if isinstance(pods, Unavailable):
+        return pods
+    if isinstance(vms, Unavailable):
+        return vms
+    return nodes if isinstance(nodes, Unavailable) else of_views(time.time, nodes, pods, vms)
 
 
 async def read_once(cluster: Cluster, key: Key[T]) -> T | Unavailable | None:

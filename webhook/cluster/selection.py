@@ -62,7 +62,7 @@ async def open_cluster(
         return
     from webhook.cluster.live import LiveCluster
 
-    cluster = LiveCluster(transport, settings)
+    cluster = LiveCluster(transport, settings, is_brief=True)
     with _unlogged():
         try:
             with suggest_files(kubeconfig):
@@ -77,11 +77,17 @@ async def open_cluster(
 
 
 async def _until_answered(cluster: LiveCluster) -> None:
-    """Wait until a cluster has listed what it may list; a `NoAnswerError` after some seconds."""
+    """Wait until a cluster has listed what it may list; a `NoAnswerError` after some seconds.
+
+    Of a scheduler whose Lease is old this waits to see whether it is renewed; where that takes longer, its health stays
+    unknown.
+    """
     for _ in range(int(_READY_SECONDS / 0.1)):
-        if not cluster.unanswered():
+        if not cluster.unanswered() and not cluster.undecided():
             return
         await asyncio.sleep(0.1)
+    if not cluster.unanswered():
+        return
     what = f"the cluster did not answer within {_READY_SECONDS:.0f}s"
     raise NoAnswerError(what, "; ".join(cluster.unanswered()), "check the kubeconfig and its permissions")
 
@@ -98,10 +104,10 @@ def _unlogged() -> Iterator[None]:
 
 
 def gaps_of(cluster: Cluster) -> tuple[str, ...]:
-    """What a command does not evaluate because its user may not read it, as clauses; none of files."""
+    """What a command does not evaluate, because its user may not read it or only time shows it, as clauses."""
     from webhook.cluster.live import LiveCluster
 
-    return cluster.gaps() if isinstance(cluster, LiveCluster) else ()
+    return (*cluster.gaps(), *cluster.undecided()) if isinstance(cluster, LiveCluster) else ()
 
 
 @contextmanager

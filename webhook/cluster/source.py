@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from webhook.errors import Unavailable
 from webhook.facts import Key, NamespaceKey
@@ -11,6 +11,8 @@ from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace
 
 T = TypeVar("T")
+# Answers a key before a deadline, in seconds of the running loop's clock.
+Reader: TypeAlias = Callable[[Key[Any], float], Awaitable[object]]
 
 
 class NodeReports(Protocol):

@@ -14,6 +14,8 @@ from cryptography import x509
 
 from certs.authority import parse_bundle
 from certs.handshake import verify_server_certificate
+from certs.rotation import RETIRED
+from certs.state import CaState
 from webhook import names
 from webhook.doctor.installation import Installation
 from webhook.errors import Unavailable
@@ -147,7 +149,15 @@ async def _check_secret(installation: Installation, trusted: _Trusted, now: date
         return [failure("ca-not-trusted", subject, what, _KEEPER)]
     if _is_late(signs, now):
         return [warning("ca-late", subject, f"the CA expires at {ends} and is overdue for renewal", rotate)]
-    return [ok("ca-trusted", subject, f"the CA is in every caBundle and valid until {ends}")]
+    what = f"the CA is in every caBundle and valid until {ends}"
+    others = {each for pems in trusted.values() for pem in pems for each in parse_bundle(pem)} - {signs}
+    if not others:
+        return [ok("ca-trusted", subject, what)]
+    # Those that are about to sign are trusted before that.
+    state, _ = CaState.decode({RETIRED: _pem(secret.data.retired if secret.data else "") or b"[]"}, now)
+    until = max((each.until for each in state.retired if each.certificate in others), default=None)
+    other = f"the former one is trusted until {until:{_DATE}}" if until else "another one is trusted beside it"
+    return [ok("ca-rotates", subject, f"{what}; a rotation is under way: {other}")]
 
 
 @check(_CERTIFICATES)

@@ -10,6 +10,7 @@ from typing import Final
 from webhook.cluster.reader import ObjectReader
 from webhook.doctor.apiserver import check_api_server
 from webhook.doctor.certificates import check_certificates, check_clock
+from webhook.doctor.cpu_models import check_cpu_models
 from webhook.doctor.deployment import check_deployment, check_reach
 from webhook.doctor.effect import check_effect
 from webhook.doctor.evacuations import check_evacuations
@@ -21,7 +22,7 @@ from webhook.doctor.permissions import check_relabelling, check_rights
 from webhook.doctor.report import Report
 from webhook.doctor.schedulers import check_schedulers
 from webhook.doctor.spread import check_spread
-from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, find_trial
+from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, find_absence, find_trial
 from webhook.errors import FileGap, InputError, Unavailable
 from webhook.findings import UNREADABLE, Finding
 from webhook.install.plan import SETTINGS_KEY
@@ -33,14 +34,23 @@ from webhook.settings.model import Settings
 from webhook.settings_file import default_settings, parse
 from webhook.text import pluralize
 
-# Of an installation, which a trial is not.
+# Of an installation, which a trial is not, and which may be absent.
 _INSTALLATION: Final = (
     *(check_webhooks, check_selectors, check_certificates, check_rights, check_deployment, check_reach, check_effect),
 )
 _CLUSTER: Final = (
     *(check_schedulers, check_order, check_kubevirt, check_opt_in),
     *(check for policy in POLICIES for check in policy.checks),
-    *(check_relabelling, check_nodes, check_spread, check_neighbors, check_evacuations, check_clock, check_api_server),
+    *(
+        check_relabelling,
+        check_nodes,
+        check_spread,
+        check_cpu_models,
+        check_neighbors,
+        check_evacuations,
+        check_clock,
+        check_api_server,
+    ),
 )
 _SETTINGS: Final = "settings"
 
@@ -71,9 +81,12 @@ async def examine(
         if settings is None:
             return Report((finding,))
     installation = Installation(reader, settings, url, manifests, clock)
-    trial = await find_trial(installation)
-    checks = [*_CLUSTER] if trial else [*_INSTALLATION, *_CLUSTER]
-    if not trial and any(finding.code == "settings-denied" for finding in of_settings):
+    special = await find_trial(installation)
+    if not special and (special := await find_absence(installation)):
+        # That there are no settings either is no news.
+        of_settings = []
+    checks = [*_CLUSTER] if special else [*_INSTALLATION, *_CLUSTER]
+    if not special and any(finding.code == "settings-denied" for finding in of_settings):
         checks.remove(check_webhooks)
     groups = await asyncio.gather(*(check(installation) for check in checks))
     what = "skipped: not valid for this kind"
@@ -82,7 +95,7 @@ async def examine(
         Finding("objects", "malformed", kind, "unknown", f"{pluralize(number, 'object')} {what}", todo)
         for kind, number in sorted(reader.malformed.items())
     ]
-    return Report(tuple(itertools.chain(of_settings, trial, *groups, malformed)))
+    return Report(tuple(itertools.chain(of_settings, special, *groups, malformed)))
 
 
 async def _read_settings(reader: ObjectReader) -> tuple[Settings | None, Finding]:

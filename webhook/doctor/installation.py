@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from certs.rotation import RETIRED
 from webhook import names
 from webhook.cluster.reader import ObjectReader, kubernetes_version
 from webhook.errors import Unavailable
@@ -64,10 +65,11 @@ class Deployment(Object, frozen=True):
 
 
 class CaData(View, frozen=True):
-    """``data`` of the managed CA's Secret: the certificate, in base64."""
+    """``data`` of the managed CA's Secret: the certificate, and those that no longer sign, in base64."""
 
-    # The key beside it is skipped, not read.
+    # The keys beside them are skipped, not read.
     ca_crt: str = msgspec.field(default="", name="ca.crt")
+    retired: str = msgspec.field(default="", name=RETIRED)
 
 
 class InstalledCaSecret(Object, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final, get_args
 
 from webhook import names
@@ -12,6 +13,7 @@ from webhook.doctor.installation import Installation
 from webhook.errors import InputError, quote
 from webhook.findings import Finding, check, ok, readable, warning
 from webhook.k8s.resources import NAMESPACES
+from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
 from webhook.policies.instancetypes.namespace_defaults import is_allowed
 from webhook.policies.instancetypes.settings import InstancetypeSettings
@@ -32,17 +34,7 @@ _ANNOTATIONS: Final = {key: values for policy in BY_NAME.values() for key, value
 async def check_opt_in(installation: Installation) -> list[Finding]:
     """Count modes, and read every label and annotation with the prefix of kubevirt-webhook."""
     namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
-    texts, is_any = [], False
-    for policy in sorted(BY_NAME, reverse=True):
-        modes = Counter(installation.mode(namespace, policy) for namespace in namespaces)
-        counts = [f"{modes[mode]} {mode}" for mode in _MODES if modes[mode]]
-        is_any = is_any or any(modes[mode] for mode in _MODES if mode != names.OFF)
-        wide = " (cluster-wide)" if installation.settings.policy(policy).cluster_wide else ""
-        texts.append(f"{policy}{wide}: {', '.join(counts) or 'none'}")
-    what = f"{pluralize(len(namespaces), 'namespace')}; {'; '.join(texts)}"
-    todo = f"opt one in: kubectl label namespace NAME {next(iter(_LABELS), '')}=audit"
-    none_opted_in = warning("none-opted-in", "coverage", f"0 of {what}", todo)
-    findings = [ok("opted-in", "coverage", what) if is_any else none_opted_in]
+    findings = [_coverage(installation, namespaces)]
     findings += _check_allowed("settings", installation.settings.of(InstancetypeSettings))
     for namespace in namespaces:
         subject, name = f"Namespace {namespace.meta.name}", namespace.meta.name or ""
@@ -62,6 +54,7 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
         for key, value in (namespace.meta.annotations or {}).items():
             if key.startswith(_PREFIX) and (problem := _annotation_problem(installation, key, value)):
                 findings.append(warning(problem[0], subject, *problem[1:]))
+        findings += _check_readable(installation, subject, namespace.meta.annotations or {})
         for annotation, matcher in (
             (names.DEFAULT_INSTANCETYPE_ANNOTATION, INSTANCETYPE_MATCHER),
             (names.DEFAULT_PREFERENCE_ANNOTATION, PREFERENCE_MATCHER),
@@ -75,6 +68,38 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
     ):
         findings += await _check_default(installation, "settings", place, matcher, text, "")
     return findings
+
+
+def _coverage(installation: Installation, namespaces: Sequence[Namespace]) -> Finding:
+    """How many namespaces have each mode of each policy."""
+    texts, is_any = [], False
+    for policy in sorted(BY_NAME, reverse=True):
+        modes = Counter(installation.mode(namespace, policy) for namespace in namespaces)
+        counts = [f"{modes[mode]} {mode}" for mode in _MODES if modes[mode]]
+        is_any = is_any or any(modes[mode] for mode in _MODES if mode != names.OFF)
+        wide = " (cluster-wide)" if installation.settings.policy(policy).cluster_wide else ""
+        # A policy that nobody has chosen goes without saying: each one more would change what is said of the others.
+        if counts or wide:
+            texts.append(f"{policy}{wide}: {', '.join(counts) or 'none'}")
+    what = "; ".join([pluralize(len(namespaces), "namespace"), *texts])
+    if is_any:
+        return ok("opted-in", "coverage", what)
+    todo = f"opt one in: kubectl label namespace NAME {next(iter(_LABELS), '')}=audit"
+    return warning("none-opted-in", "coverage", f"0 of {what}", todo)
+
+
+def _check_readable(installation: Installation, subject: str, annotations: Mapping[str, str]) -> list[Finding]:
+    """What policies cannot read of a namespace's annotations, as their sections say it."""
+    sections = [
+        installation.settings.policy(policy.name).with_annotations(annotations)
+        for policy in BY_NAME.values()
+        if not annotations.keys().isdisjoint(policy.annotations)
+    ]
+    mistakes = [mistake for section in sections for mistake in section.annotation_mistakes.values()]
+    return [
+        warning("annotation-invalid", subject, f"only the settings count, because of {mistake}", "correct it")
+        for mistake in mistakes
+    ]
 
 
 def _check_allowed(subject: str, instancetypes: InstancetypeSettings) -> list[Finding]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook.admission.redaction import redact
 from webhook.findings import Finding, Verdict
 
 # The worst first.
@@ -42,6 +43,6 @@ class Report(msgspec.Struct, frozen=True):
         return {verdict: counts[verdict] for verdict in VERDICTS}
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain JSON."""
-        ordered = msgspec.to_builtins([finding for _, group in self.groups for finding in group])
+        """The report as plain JSON, without the secrets in it."""
+        ordered = [redact(msgspec.to_builtins(each)) | {"see": each.see} for _, group in self.groups for each in group]
         return {"schemaVersion": SCHEMA, "verdict": self.verdict, "counts": self.counts, "findings": ordered}

@@ -15,7 +15,7 @@ import msgspec
 
 from webhook import names
 from webhook.cluster.reader import SECONDS
-from webhook.cluster.scheduler_health import DEFAULT_LEASE_SECONDS, POLL_SECONDS, HealthEvidence, LeaseState, Waiting
+from webhook.cluster.scheduler_health import HealthEvidence, LeaseState, Waiting, watch_lease
 from webhook.doctor.installation import DEPLOYMENTS, Deployment, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES, Role, find_lacking, service_account
 from webhook.errors import FileGap, InputError, Unavailable
@@ -23,7 +23,7 @@ from webhook.facts import AccessKey, SchedulerHealth
 from webhook.findings import Finding, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, lint
 from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, granted, needed
-from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, fetch
+from webhook.k8s.client.api import ApiConnectionError, Requests, Transport
 from webhook.k8s.client.freshness import Fresh, Unknown
 from webhook.k8s.documents import Document
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, PENDING_PODS, PODS
@@ -36,8 +36,8 @@ from webhook.settings.schedulers import SchedulerSettings
 from webhook.text import abbreviate, pluralize, shorten_middle
 
 _CHECK: Final = "schedulers"
-# The time in which a Lease expires; a renewal shows sooner.
-_PATIENCE: Final = DEFAULT_LEASE_SECONDS + POLL_SECONDS
+# For how long an old Lease is watched at most: one of 240 s, which its renewTime calls expired, is decided by then.
+_PATIENCE: Final = 60.0
 # VMIs that are read to confirm waiting pods: enough to find two namespaces with such pods.
 _MOST_VMIS: Final = 100
 _RETRY: Final = "run doctor again; while this is unknown, schedulerName is not set, unless assumeAlive is true"
@@ -117,7 +117,7 @@ async def _evaluate_health(
 ) -> tuple[list[Unavailable], SchedulerHealth]:
     """What could not be read, and the result of the server's health check.
 
-    Where a Lease is old, this waits until it is renewed or expires.
+    Where a Lease is old, this waits until it is renewed, or has not been for long enough.
     """
     clock, health_check = installation.clock, scheduler.watched
     query = {"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
@@ -125,7 +125,7 @@ async def _evaluate_health(
     modes = await installation.modes(names.SCHEDULING)
     failures = [answer for answer in (pods, modes) if isinstance(answer, Unavailable)]
     by_namespace = {} if isinstance(modes, Unavailable) else modes
-    state = HealthEvidence(health_check, lambda namespace: by_namespace.get(namespace) == names.ENFORCE)
+    state = HealthEvidence(health_check, lambda namespace: by_namespace.get(namespace) == names.ENFORCE, is_brief=True)
     begin = clock.now()
     for pod in () if isinstance(pods, Unavailable) else pods:
         if pod.is_unnoticed:
@@ -139,14 +139,10 @@ async def _evaluate_health(
             break
         state.pods.record_check(waiting, vmi)
     state.observe_watch(Unknown() if failures else Fresh(0.0))
-    while health_check.kind == "lease":
-        lease = await fetch(api, LEASES, health_check.namespace, health_check.name, SECONDS)
-        state.lease.observe(lease, clock.now(), clock.wall())
-        if isinstance(lease, Unavailable):
-            failures.append(lease)
-        if failures or state.health(clock.now()).state != "unknown" or clock.now() - begin > _PATIENCE:
-            break
-        await clock.sleep(POLL_SECONDS)
+    if health_check.kind == "lease":
+        patience = 0.0 if failures else _PATIENCE
+        if unread := await watch_lease(api, state, health_check, patience, clock):
+            failures.append(unread)
     return failures, state.health(clock.now())
 
 

@@ -26,7 +26,7 @@ from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, POD_SLOTS, ZONE, fo
 from webhook.placement.pod_rules import MAX_SCORE
 from webhook.placement.profiles import BALANCE, SHIPPED, SHIPPED_WITHOUT_DEVICES, STOCK
 from webhook.placement.scores import KubernetesVersion, Load
-from webhook.text import pluralize
+from webhook.text import abbreviate, pluralize
 
 # KubeVirt's example VM, for clusters without VMs.
 _USUAL: Final = Load.of({POD_SLOTS: 1, CPU: 105, MEMORY: 450 * 2**20, KVM_DEVICE: 1})
@@ -107,10 +107,18 @@ def _describe_cures(inventory: Inventory, outlook: Outlook) -> list[Finding]:
         "standard deviation of VMs per node and of requested memory after a restart of all VMs, by kube-scheduler's "
         f"scores of load, images and constraints{part}"
     )
+    # By these kube-scheduler sends pods elsewhere than the estimate does.
+    profiles = [guest.pod.profile for guest in inventory.guests]
+    unknown = sorted({each for profile in profiles for each in profile.unknown})
+    if unknown:
+        how += f", without these parts of schedulers' profiles, which are not evaluated ({abbreviate(unknown)})"
+    if any(profile.assumed for profile in profiles):
+        how += ", with an assumed profile where a scheduler's was not found"
     texts = [f"no change: {_short(outlook.now)}", *(f"{cure.title}: {_short(cure.spread)}" for cure in outlook.cures)]
     figures = {
         "estimatedNodes": outlook.nodes,
         "estimatedVms": outlook.vms,
+        "notEvaluated": unknown,
         "asNow": _estimate_figures(outlook.now),
         "cures": [{"cure": cure.key, **_estimate_figures(cure.spread)} for cure in outlook.cures],
         "measure": outlook.measure,

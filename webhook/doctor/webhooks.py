@@ -15,13 +15,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from webhook import names
-from webhook.doctor.installation import Installation
+from webhook.doctor.installation import DEPLOYMENTS, Installation
 from webhook.errors import Unavailable
 from webhook.findings import Finding, check, failure, ok, readable, unreadable, warning
 from webhook.install.apply import KEEP_AKS
 from webhook.install.registration import NOT_YET, Manifest, deletion_command
+from webhook.install.stored_settings import NAME
 from webhook.install.webhooks import CONFIGURATIONS, InstalledWebhookConfiguration, WebhookEntry
-from webhook.k8s.resources import NAMESPACES
+from webhook.k8s.resources import CONFIG_MAPS, NAMESPACES
 from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.resources import KUBEVIRTS
@@ -97,12 +98,28 @@ async def find_trial(installation: Installation) -> list[Finding]:
     for kind, each, url in trials:
         what = f"belongs to a trial (serve --register) at {url}: every failure policy is Ignore, and nothing denies"
         what += " a label with an invalid value; what only an installation has is not checked"
-        todo = "end the server with Ctrl-C, which deletes it; to install: kubevirt-webhook install"
+        todo = "end the server with Ctrl-C, which deletes it; to install: kubevirt-webhook install --image IMAGE"
         if problem := problems.get(url):
             what = f"was left by a trial (serve --register) at {url}, where no server answers this machine: {problem}"
             todo = f"if the server has ended: {deletion_command(names_of)}"
         findings.append(warning("trial", f"{kind} {each.meta.name}", what, todo))
     return findings
+
+
+@check("installation")
+async def find_absence(installation: Installation) -> list[Finding]:
+    """That nothing is installed; nothing where a part of an installation is there, or might be."""
+    reader, namespace = installation.reader, installation.namespace
+    live = await installation.every_configuration()
+    if installation.url or isinstance(live, Unavailable) or any(each.is_own for _, each in live):
+        return []
+    # What cannot be read may be there.
+    parts = await reader.get(CONFIG_MAPS, namespace, NAME), await reader.get(DEPLOYMENTS, namespace, NAME)
+    if parts != (None, None):
+        return []
+    what = "is not installed in this cluster; what only an installation has is not checked"
+    todo = "to install it: kubevirt-webhook install --image IMAGE; for a server outside the cluster, use --url"
+    return [failure("not-installed", NAME, what, todo)]
 
 
 async def _why_silent(url: str) -> str:
@@ -255,6 +272,7 @@ async def check_order(installation: Installation) -> list[Finding]:
     """Check the names of mutating configurations, and what other webhooks can do to the same requests."""
     live = readable("webhook configurations", await installation.every_configuration())
     others = [(kind, configuration) for kind, configuration in live if not configuration.own_entries]
+    calls = "calls" if len(others) < len(live) else "would call"
     mutating = sorted((other for kind, other in others if kind.startswith("Mutating")), key=_name)
     of_vms, of_pods = (
         [_name(other) for other in mutating if any(_matches(entry, *resources) for entry in other.entries)]
@@ -267,13 +285,15 @@ async def check_order(installation: Installation) -> list[Finding]:
         what = f"the cluster has no webhook configuration {_KUBEVIRTS_MUTATOR}"
         findings = [warning("kubevirt-mutator-missing", "VMs", what, "check that KubeVirt runs")]
     else:
-        findings = [ok("vms-first", "VMs", f"the API server calls kubevirt-webhook before {_KUBEVIRTS_MUTATOR}")]
+        findings = [ok("vms-first", "VMs", f"the API server {calls} kubevirt-webhook before {_KUBEVIRTS_MUTATOR}")]
     if after := [name for name in of_pods if name > names.LAST_CONFIGURATION]:
-        what = f"the API server calls {abbreviate(after)} after kubevirt-webhook, which can change schedulerName again"
+        what = (
+            f"the API server {calls} {abbreviate(after)} after kubevirt-webhook, which can change schedulerName again"
+        )
         todo = f"rename configurations that set schedulerName so that they sort before {names.LAST_CONFIGURATION}"
         findings.append(warning("pods-changed-after", "pods", what, todo))
     elif of_pods:
-        what = f"the API server calls kubevirt-webhook after {abbreviate(of_pods)}"
+        what = f"the API server {calls} kubevirt-webhook after {abbreviate(of_pods)}"
         findings.append(ok("pods-last", "pods", what))
     else:
         findings.append(ok("pods-alone", "pods", "no other webhook changes pods"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from operator import is_
 from typing import Final, TypeAlias
@@ -14,7 +15,9 @@ from msgspec.structs import replace
 from webhook import names
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
-from webhook.forecast import movers, report
+from webhook.facts import Facts, from_memory
+from webhook.forecast import movers, report, starts
+from webhook.forecast.inbound import InboundLimit
 from webhook.forecast.movers import Mover
 from webhook.forecast.moves import Moves
 from webhook.forecast.preemption import Occupant, Preemption, Victims, lowest_priority
@@ -30,7 +33,6 @@ from webhook.forecast.report import (
     VmPlan,
 )
 from webhook.forecast.snapshot import Arrival, ClusterObjects, PlannedCluster, group, namespaced_name
-from webhook.k8s.quantity import nanos
 from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.selectors import key_problem, value_problem
@@ -38,9 +40,11 @@ from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.transfers import transfer_of
 from webhook.placement.eligibility import Eligibility, Failure, Group, source_notes
+from webhook.placement.groups import GROUP_LABEL
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.migrations import (
     CANCEL_EVACUATION,
+    CANCEL_NEEDS,
     EvictionEffect,
     can_cancel_evacuations,
     cancel_evacuation,
@@ -62,20 +66,26 @@ from webhook.placement.nodes import (
     format_amount,
     is_of_lifecycle,
 )
-from webhook.placement.pod_rules import MOST_RULES
+from webhook.placement.pod_rules import MOST_RULES, PodInfo, RuleIndex
 from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Reachable, Requirement, Uncordoned
+from webhook.placement.scores import NodeResources
 from webhook.placement.simulate import (
     MOST_SIZES,
     FilterResult,
     SimulatedPod,
     Simulation,
     allocatable_of,
+    inclusion,
     nodes_to_score,
 )
-from webhook.policies.common import migration_targets
+from webhook.policies.common import group_members, migration_targets
 from webhook.policies.common.migration_targets import no_node
 from webhook.policies.common.openings import change_of
+from webhook.policies.defaults.rows import EVICTION_STRATEGY
+from webhook.policies.groups import departures
+from webhook.policies.migration.settings import MigrationSettings
+from webhook.review.scope import enforces
 from webhook.text import abbreviate, pluralize
 
 # 5,000 nodes drained one after the other, with 10,000 VMs, take a twentieth of it.
@@ -115,20 +125,23 @@ _ONCE_GONE: Final = "KubeVirt begins no other meanwhile; if it fails, or you del
 _KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is room"
 # The VMs that KubeVirt is to evacuate, and that stay where they are, or are handed over.
 _MARKED: Final = (
-    *(*report.PENDING, report.QUOTA, *report.ENDLESS, report.MIGRATION_STUCK, report.STALE_EVACUATION),
+    *(*report.UNSCHEDULED, report.QUOTA, *report.ENDLESS, report.MIGRATION_STUCK, report.STALE_EVACUATION),
     *(report.NAME_TOO_LONG, report.NO_MIGRATIONS, report.EXTERNAL_STRATEGY, report.NO_PRIORITY_CLASS),
     report.HOST_CPU_UNKNOWN,
 )
 _CANCEL: Final = (
     "VMs that do not move keep status.evacuationNodeName after the drain, and KubeVirt tries to migrate them, until"
-    f" `{CANCEL_EVACUATION.format(namespace='NAMESPACE', name='NAME', node='NODE')}` removes it. That takes update on"
-    " virtualmachineinstances/evacuate/cancel, which the roles admin and edit have."
+    f" `{CANCEL_EVACUATION.format(namespace='NAMESPACE', name='NAME', node='NODE')}` removes it. Only a"
+    f" cluster admin may do that: {CANCEL_NEEDS}."
 )
 _TOGETHER: Final = (
     "The next nodes are drained when all nodes before them take VMs again; a MachineConfigPool begins with the next one"
     " as soon as one is ready."
 )
 _ELSEWHERE: Final = "Where other controllers start the VMs that they take over is not known; they need room there."
+_UNKNOWN_STRATEGY: Final = (
+    "whether KubeVirt starts VMs again that shut down, where their VirtualMachine (runStrategy) was not read"
+)
 SUCCEEDS: Final = "Migrations that are in flight succeed."
 _MOST_CHANGES: Final = 10
 _UPDATE_METHODS: Final = "spec.workloadUpdateStrategy.workloadUpdateMethods of KubeVirt"
@@ -161,12 +174,14 @@ _BY_CODE: Final = {
     " taint it with node.kubernetes.io/out-of-service, so that its VMs start elsewhere",
     report.STALE_EVACUATION: "remove marks of evacuations that name another node than the VM's",
     report.NO_PRIORITY_CLASS: "create the PriorityClasses that VMs name",
+    report.SCHEDULER_DOWN: "start the schedulers that VMs name",
     report.HOST_CPU_UNKNOWN: f"have virt-handler label the nodes of these VMs with their CPU model"
     f" ({HOST_MODEL_CPU}…), which the annotation node-labeller.kubevirt.io/skip-node on a node keeps it from",
     report.MOVES_WITHIN_DRAIN: "drain the nodes one after the other, or remove the tolerations of cordoned nodes"
     f" ({CORDON.key}) from VMs",
     report.PODS_APART: "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they"
     " block",
+    report.GROUP_RULES: "prefer the rules of the VMs' groups instead of requiring them",
 }
 # Labels that Cluster API's KubeVirt provider writes into the templates of VMs (its pkg/kubevirt/machine.go, utils.go).
 _CLUSTER_NAME: Final = "cluster.x-k8s.io/cluster-name"
@@ -231,7 +246,7 @@ def _plan(
     like = next((each for each in planner.blocked if each.code in report.PENDING), None)
     if like is None:
         return drain_plan
-    enlarged = PlannedCluster(_with_spare(objects, like.vmi.node_name))
+    enlarged = PlannedCluster(with_spare(objects, like.vmi.node_name))
     other = Planner(enlarged, limits).plan(groups, rolling=rolling, parallel=parallel)
     if other.blocks >= drain_plan.blocks:
         return drain_plan
@@ -244,7 +259,7 @@ def _in_groups(nodes: Sequence[str], parallel: int) -> list[Sequence[str]]:
     return [nodes[at : at + parallel] for at in range(0, len(nodes), parallel)]
 
 
-def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
+def with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
     """The cluster with one more node, without pods, that is like another one but for its name.
 
     The new one is not cordoned, down or being emptied, whatever happens to the other.
@@ -306,13 +321,17 @@ class Planner:
         # What is counted on the nodes of the VMs that the plan has moved.
         self._settled: Final[dict[NamespacedName, SimulatedPod]] = {}
         self._simulation: Final = Simulation(index, cluster.views, cluster.objects.kubernetes)
-        self._moves: Final = Moves(self._simulation, index)
+        self._inbound: Final = _inbound_limit(cluster, limits)
+        self._moves: Final = Moves(self._simulation, index, self._inbound)
         # The VMs by their launcher pods, and the pods beside those that attach hotplugged volumes.
         own = {vmi.meta.uid: key for key, vmi in cluster.vmis.items()}
         self._carried: Final = {
             namespaced_name(pod): own[uid] for uid, pods in cluster.launchers.items() for pod in pods
         }
         self._attached: Final = frozenset(namespaced_name(pod) for pods in cluster.attachments.values() for pod in pods)
+        # The UIDs of the VMs in groups, by the group's name.
+        labelled = ((pods[0].meta.label(GROUP_LABEL), uid) for uid, pods in cluster.launchers.items())
+        self._members: Final = group((name, uid) for name, uid in labelled if name)
         running = [pod for pod in cluster.objects.pods if pod.node_name and not pod.is_over]
         for pod in running:
             self._on.setdefault(pod.node_name, {})[namespaced_name(pod)] = pod
@@ -366,6 +385,72 @@ class Planner:
         position = self._cluster.index.position(pod.node_name)
         if self._on.get(pod.node_name, {}).pop(namespaced_name(pod), None) and position is not None:
             self._simulation.unbind(self._classes.running(pod), position)
+
+    def vms_on(self, node: str) -> list[Vmi]:
+        """The VMs that are on a node in the plan now, sorted by name."""
+        return [vmi for _, vmi in sorted(self._vms.get(node, {}).items())]
+
+    def resources(self, node: str) -> NodeResources:
+        """What pods can request of a node, and what is left of it now."""
+        return self._simulation.resources(self._cluster.index.position(node) or 0)
+
+    def mover(self, vmi: Vmi) -> Mover:
+        """What the next target pod of a VM requires."""
+        return movers.mover_of(vmi, self._classes, self._present(vmi))
+
+    def pod_info(self, vmi: Vmi) -> PodInfo:
+        """The target pod of a VM as rules see it."""
+        return self._classes.target_pod(vmi).info
+
+    def filter(self, mover: Mover) -> FilterResult:
+        """Which nodes can take the target pod of a VM now, beside the pod that it runs in."""
+        ((_, eligibility),) = self._with_eligibility([mover])
+        return self._simulation.filter(mover.pod, eligibility)
+
+    @property
+    def rules(self) -> RuleIndex:
+        """The pods by their rules, where they are in the plan now."""
+        return self._simulation.rules
+
+    def scope_of(self, mover: Mover) -> tuple[int, int]:
+        """The nodes that a VM's selector and affinity allow, and those whose taints it tolerates, as bitsets."""
+        return inclusion(self._eligibility(mover))
+
+    @contextmanager
+    def trying(self, mover: Mover, node: str) -> Iterator[None]:
+        """Have a VM be on another node meanwhile."""
+        position = self._cluster.index.position(node) or 0
+        self._moves.make(mover, position)
+        self._moved[mover.key[0]] += 1
+        self._cluster.vmis[mover.key] = movers.moved(mover.vmi, node)
+        try:
+            yield
+        finally:
+            self._cluster.vmis[mover.key] = mover.vmi
+            self._moved[mover.key[0]] -= 1
+            self._moves.undo(mover, position)
+
+    def nodes_for(self, mover: Mover, *, whatever: Collection[str]) -> int:
+        """Which nodes can take the target pod of a VM, as a bitset, however much of some resources they have free."""
+        filtered = self.filter(mover)
+        nodes = filtered.eligibility.bitset & ~filtered.forbidden
+        for resource, amount in mover.requests.items():
+            nodes &= -1 if resource in whatever else self._simulation.with_free(resource, amount)
+        return nodes
+
+    def quota_problem(self, mover: Mover) -> str:
+        """Why the namespace's quotas deny the target pod of a VM now, a clause; empty: they do not."""
+        quotas = self._cluster.quotas.get(mover.key[0])
+        if not quotas:
+            return ""
+        return review_quotas(quotas, mover.usage, left_behind=self._moved[mover.key[0]]).problem
+
+    def move(self, mover: Mover, node: str) -> None:
+        """Have a VM migrate to a node."""
+        self._moves.make(mover, self._cluster.index.position(node) or 0)
+        self._moved[mover.key[0]] += 1
+        self._leave(mover.vmi, mover.vmi.node_name, moves=True)
+        self._settle(mover, node)
 
     def occupied(self) -> Counter[str]:
         """How much memory the launcher pods on each node request, in bytes."""
@@ -536,7 +621,7 @@ class Planner:
                 self.blocked.append(Blocked(report.QUOTA, vmi))
             else:
                 to_move.append(mover)
-        plans.update(self._find_nodes(to_move, plans, freed))
+        plans.update(self._find_nodes(to_move, plans, freed, evicted=bool(nodes)))
         for key, plan in plans.items():
             if plan.outcome == report.MOVES and plan.to in nodes:
                 reason = (
@@ -549,13 +634,13 @@ class Planner:
             report.QueuedMigration(
                 each.node,
                 each.memory,
-                each.code in report.PENDING,
+                each.code in report.UNSCHEDULED,
                 each.namespace,
                 review.at_once if (review := self._quota_reviews.get((each.namespace, each.name))) else None,
                 *self._time_of(self._cluster.vmis[each.namespace, each.name], each.code),
             )
             for each in plans.values()
-            if each.to or each.code in (*report.PENDING, *report.ENDLESS)
+            if each.to or each.code in (*report.UNSCHEDULED, *report.ENDLESS)
         ]
         return list(plans.values()), jobs
 
@@ -563,14 +648,8 @@ class Planner:
         """The bytes by which KubeVirt counts the time of a VM's migration, and the rules of it; None: not known."""
         rules = _rules_of(vmi, self._cluster)
         self._rules[namespaced_name(vmi)] = rules
-        guest = vmi.domain.memory.guest if vmi.domain.memory else None
-        own = (vmi.domain.resources.requests if vmi.domain.resources else None) or {}
-        amount = nanos(guest if guest is not None else own.get(MEMORY) or 0)
-        # The size of disks that are copied, too, is in no object, and a volume that is never attached has no end.
-        status = vmi.status
-        is_copied = bool(status and (status.migration_method == "BlockMigration" or status.migrated_volumes))
-        is_endless = is_copied or code in (*report.ENDLESS, report.MAY_NOT_ATTACH)
-        return None if is_endless or amount is None else -(-amount // 10**9), rules
+        # A volume that is never attached has no end.
+        return None if code in (*report.ENDLESS, report.MAY_NOT_ATTACH) else vmi.copied_bytes, rules
 
     def notes(self) -> Iterator[str]:
         """What else decides over the whole plan, sentences."""
@@ -593,6 +672,8 @@ class Planner:
                 f" {number} pods that are evicted together: the others wait until it allows more, which is not in the"
                 " times."
             )
+        if self._inbound:
+            yield from self._inbound.notes()
         for (namespace, name), number in sorted(self._narrow.items()):
             pods = pluralize(number, "target pod")
             yield f"ResourceQuota {namespace}/{name} leaves room for {pods} concurrently; other migrations wait."
@@ -626,11 +707,15 @@ class Planner:
         return f"{reason}; whether {pods} evicted there leave enough is not known"
 
     def _find_nodes(
-        self, vms: Sequence[Mover], plans: Mapping[NamespacedName, VmPlan], freed: _Usages
+        self, vms: Sequence[Mover], plans: Mapping[NamespacedName, VmPlan], freed: _Usages, *, evicted: bool
     ) -> dict[NamespacedName, VmPlan]:
         """The plans of the VMs that migrate if there is a node, and have them migrate.
 
-        ``freed`` is what VMs that shut down free in the quotas of their namespaces.
+        Args:
+            vms: the VMs.
+            plans: what is decided of each.
+            freed: what VMs that shut down free in the quotas of their namespaces.
+            evicted: whether a drain evicts them, which policies may deny; what KubeVirt itself does they let pass.
         """
         with_eligibility = list(self._with_eligibility(vms))
         alone = {mover.key: self._simulation.filter(mover.pod, eligibility) for mover, eligibility in with_eligibility}
@@ -669,15 +754,49 @@ class Planner:
             if mover.key in placed:
                 self._leave(mover.vmi, plans[mover.key].node, moves=True)
                 self._settle(mover, move_plans[mover.key].to)
-        self._preempt(with_eligibility, move_plans)
+        self._preempt(with_eligibility, move_plans, evicted=evicted)
+        if evicted:
+            for mover in vms:
+                self._name_group(mover, move_plans)
         return move_plans
 
+    def _denied_by_group(self, mover: Mover) -> str:
+        """Why the groups policy denies a VM's eviction, with the others where they are in the plan now; empty: not."""
+        placement = mover.group
+        if placement is None or not placement.is_required:
+            return ""
+        namespace, uid = mover.key[0], mover.vmi.meta.uid or ""
+        spaces = placement.namespaces or (namespace,)
+        launchers = (pod for each in self._members.get(placement.group, ()) for pod in self._cluster.launchers[each])
+        members = [pod for pod in launchers if namespaced_name(pod) in self._on.get(pod.node_name, {})]
+        members = [pod for pod in members if pod.meta.namespace in spaces]
+        target, _ = self._classes.target_of(mover.vmi)
+        target = replace(target, requirements=mover.requirements)
+        reason, _ = departures.judge(placement, namespace, group_members.others_of(members, uid), target)
+        return reason.text if reason.code == report.GROUP_RULES else ""
+
+    def _name_group(self, mover: Mover, move_plans: dict[NamespacedName, VmPlan]) -> None:
+        """Say of a VM without a node that its eviction is denied, if it is: no migration of it begins."""
+        plan = move_plans[mover.key]
+        if plan.outcome != report.BLOCKS or not (denied := self._denied_by_group(mover)):
+            return
+        reason = f"the policy groups denies its eviction: {denied}"
+        move_plans[mover.key] = replace(plan, code=report.GROUP_RULES, reason=reason)
+        self.blocked[:] = [
+            replace(each, code=report.GROUP_RULES) if namespaced_name(each.vmi) == mover.key else each
+            for each in self.blocked
+        ]
+
     def _preempt(
-        self, with_eligibility: Sequence[tuple[Mover, Eligibility]], move_plans: dict[NamespacedName, VmPlan]
+        self,
+        with_eligibility: Sequence[tuple[Mover, Eligibility]],
+        move_plans: dict[NamespacedName, VmPlan],
+        *,
+        evicted: bool,
     ) -> None:
         """Have VMs move for which kube-scheduler deletes pods of lower priority, the highest priority first.
 
-        What such pods leave may be room for others that block.
+        What such pods leave may be room for others that block. Nothing is deleted for a VM whose eviction is denied.
         """
         lowest = self._lowest_priority
         waiting: list[tuple[int, Mover, Eligibility]] = []
@@ -697,7 +816,11 @@ class Planner:
         waiting.sort(key=lambda each: (-each[0], each[1].key))
         hopeless: set[Hashable] = set()
         for _ in range(_MOST_ROUNDS):
-            left = [each for each in waiting if not self._force(*each, hopeless, move_plans)]
+            left = [
+                each
+                for each in waiting
+                if (evicted and self._denied_by_group(each[1])) or not self._force(*each, hopeless, move_plans)
+            ]
             if not left or len(left) == len(waiting):
                 break
             waiting = left
@@ -719,12 +842,13 @@ class Planner:
             *(value, eligibility.bitset, info.namespace, info.rules),
             *(tuple(sorted(mover.requests.items())), tuple(sorted(info.labels.items()))),
         )
-        if alike in hopeless:
+        if alike in hopeless or mover.key not in self._vms.get(move_plans[mover.key].node, {}):
+            # The second: it has been preempted itself.
             return False
         code, reason, preempted = report.MIGRATES_LATER, _LATER, tuple[PreemptedPod, ...]()
         if result := self._simulation.schedule(mover.pod, eligibility):
             position = result.position
-        elif value > self._lowest_priority and (victims := self._preemption.victims(mover, eligibility, value)):
+        elif value > self._lowest_priority and (victims := self._preemption.victims(mover.pod, eligibility, value)):
             position, code = victims.position, report.PREEMPTS
             preempted = tuple([self._preempted(each, victims) for each in victims.pods])
             reason = (
@@ -859,7 +983,7 @@ class Planner:
             return report.MAY_NOT_FIT, reason
         if strays:
             count = f"{strays.bit_count()} of the {(strays | nodes).bit_count()} nodes with room"
-            reason = f"it may not get there, because {_attach(mover.vmi)}, and {count} {_CANNOT_ATTACH}"
+            reason = f"it may not get there, because {attaching(mover.vmi)}, and {count} {_CANNOT_ATTACH}"
             return report.MAY_NOT_ATTACH, reason
         if not self._together and not nodes:
             return report.MIGRATES_LATER, _LATER
@@ -909,11 +1033,17 @@ class Planner:
         """The plan of a VM that has found no node, of those before any other VM has moved and those that are left."""
         if strays := self._strays(mover):
             count = pluralize(strays.bit_count(), "node")
-            code, reason = report.NO_ATTACHMENT, f"{_attach(mover.vmi)}, and none of the {count} with room {_ATTACHES}"
+            code, reason = (
+                report.NO_ATTACHMENT,
+                f"{attaching(mover.vmi)}, and none of the {count} with room {_ATTACHES}",
+            )
         elif not alone.eligibility.count and mover.scheduled and (sent := self._eligibility(mover.scheduled).count):
             # Which of them have room depends on where other VMs go; that none of them can attach does not.
             count = pluralize(sent, "node")
-            code, reason = report.NO_ATTACHMENT, f"{_attach(mover.vmi)}, and none of the {count} to choose {_ATTACHES}"
+            code, reason = (
+                report.NO_ATTACHMENT,
+                f"{attaching(mover.vmi)}, and none of the {count} to choose {_ATTACHES}",
+            )
         elif not alone.eligibility.count:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
         else:
@@ -992,6 +1122,21 @@ class Planner:
                     yield key, pod
 
 
+def _inbound_limit(cluster: PlannedCluster, limits: Limits) -> InboundLimit | None:
+    """The limit of the settings for migrations that a node receives; None: there is none."""
+    settings = cluster.objects.settings
+    section = settings.of(MigrationSettings) if settings else MigrationSettings()
+    if settings is None or not section.max_inbound_per_node:
+        return None
+    excluded, facts = settings.every_excluded_namespace, Facts(peek=cluster.peek)
+    namespaces = {
+        name
+        for name, namespace in cluster.namespaces.items()
+        if from_memory(enforces(names.MIGRATION, namespace, facts, section.cluster_wide, excluded))
+    }
+    return InboundLimit(section.max_inbound_per_node, namespaces.__contains__, limits)
+
+
 class Blocked(msgspec.Struct, frozen=True):
     """A VM that blocks a drain.
 
@@ -1037,7 +1182,7 @@ def rank(
 
 def _changes(blocked: Blocked, drained: frozenset[str], owner: HyperConverged | None, evicts: bool) -> Iterator[str]:
     """The single changes after which this VM would not block."""
-    if blocked.code == report.NO_ELIGIBLE_NODE:
+    if blocked.code in (report.NO_ELIGIBLE_NODE, report.GROUP_RULES):
         yield from _openings(blocked, drained, owner)
     if blocked.code == report.NOT_MIGRATABLE:
         condition = blocked.vmi.condition(_MIGRATABLE)
@@ -1104,6 +1249,8 @@ def _plan_by_strategy(vmi: Vmi, cluster: PlannedCluster) -> VmPlan:
     own, default = own_strategy(vmi), cluster.objects.kubevirt.eviction_strategy
     strategy, effect = own or default, eviction_effect(vmi, default)
     origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMIs that have none"
+    if own and vmi.meta.annotation(EVICTION_STRATEGY.annotation) == own:
+        origin = "the default evictionStrategy that it got at its start"
     if effect is EvictionEffect.STOPS:
         return _shutdown_plan(vmi, cluster, report.STRATEGY_NONE, f"{origin} is None")
     if effect is EvictionEffect.HANDED_OVER:
@@ -1193,7 +1340,11 @@ def _shutdown_plan(vmi: Vmi, cluster: PlannedCluster, code: str, reason: str) ->
         for each in cluster.unfinished.get(namespaced_name(vmi), ())
         if each.sends
     ]
-    return plan_of(vmi, report.SHUTS_DOWN, code, reason, notes=tuple(notes))
+    plan = plan_of(vmi, report.SHUTS_DOWN, code, reason, notes=tuple(notes))
+    if starts.has_unknown_strategy(vmi, cluster):
+        return replace(plan, gaps=(_UNKNOWN_STRATEGY,))
+    _, why = starts.staying_down(vmi, cluster, has_failed=False) or ("", "")
+    return replace(plan, stays_down=why)
 
 
 def migration_plan(vmi: Vmi, cluster: PlannedCluster, afterwards: str = "it is evacuated afterwards") -> VmPlan:
@@ -1240,6 +1391,8 @@ def _obstacle(vmi: Vmi, cluster: PlannedCluster) -> tuple[str, str] | None:
     if problem := cluster.priorities.of_target_pod(vmi, cluster.pod_of(vmi)).problem:
         reason = f"the target pod of its migration would be denied: {problem}"
         return report.NO_PRIORITY_CLASS, reason
+    if why := cluster.scheduler_problem(vmi, cluster.pod_of(vmi)):
+        return report.SCHEDULER_DOWN, f"{why}; the target pod of its migration waits for it"
     for each in cluster.unfinished.get(namespaced_name(vmi), ()):
         # The one that sends a VM ignores the selector, and creates no pod.
         if not each.sends and (problem := _selector_problem(each.added_selector)):
@@ -1326,7 +1479,7 @@ def _rules_of(vmi: Vmi, cluster: PlannedCluster) -> MigrationRules:
     return cluster.rules[name]
 
 
-def _attach(vmi: Vmi) -> str:
+def attaching(vmi: Vmi) -> str:
     """What KubeVirt does after it has migrated a VM's pod, a clause that ends before what nodes can do of it."""
     volumes = ", ".join(sorted(filter(None, vmi.attached_volumes)))
     return (
@@ -1348,13 +1501,19 @@ def _no_node_left(mover: Mover, alone: FilterResult, left: FilterResult, simulat
         verb = "has" if alone.feasible.bit_count() == 1 else "have"
         nodes = pluralize(alone.feasible.bit_count(), "node")
         return report.NO_ROOM, f"{nodes} {verb} room for it now, but not beside the VMs that move there"
+    return report.NO_ROOM, shortage(mover.requests, left.eligibility, simulation)
+
+
+def shortage(requests: Mapping[str, int], eligibility: Eligibility, simulation: Simulation) -> str:
+    """What eligible nodes have not enough free of for requests, a clause."""
+    eligible = eligibility.bitset
     short = [
         f"{resource} ({format_amount(resource, amount)} requested)" if resource != POD_SLOTS else "pods"
-        for resource, amount in mover.requests.items()
+        for resource, amount in requests.items()
         if eligible & ~simulation.with_free(resource, amount)
     ]
     listed = ", ".join(short[:_FEW]) + (f" and {len(short) - _FEW} more" if len(short) > _FEW else "")
     if eligible.bit_count() == 1:
-        (name,) = left.eligibility.names()
-        return report.NO_ROOM, f"the only eligible node, {name}, has not enough free {listed}"
-    return report.NO_ROOM, f"none of the {count} has enough free {listed}"
+        (name,) = eligibility.names()
+        return f"the only eligible node, {name}, has not enough free {listed}"
+    return f"none of the {pluralize(eligible.bit_count(), 'eligible node')} has enough free {listed}"

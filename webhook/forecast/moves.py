@@ -7,14 +7,18 @@ without a node.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from webhook.forecast.inbound import InboundLimit, in_slots
 from webhook.forecast.movers import Mover
 from webhook.k8s.resources import NamespacedName
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.simulate import Simulation
+
+_NOTHING: Final[Counter[int]] = Counter()
 
 
 class Moves:
@@ -23,11 +27,13 @@ class Moves:
     Args:
         simulation: the cluster, which is changed.
         index: its nodes.
+        inbound: how many migrations a node may receive at the same time; None: any number.
     """
 
-    def __init__(self, simulation: Simulation, index: NodeIndex) -> None:
+    def __init__(self, simulation: Simulation, index: NodeIndex, inbound: InboundLimit | None = None) -> None:
         self._simulation: Final = simulation
         self._index: Final = index
+        self._inbound: Final = inbound
 
     def make(self, mover: Mover, position: int) -> None:
         """Move a VM to a node, where it no longer takes anything of the one that it leaves."""
@@ -65,14 +71,28 @@ class Moves:
         waiting = list(movers)
         placed: dict[NamespacedName, int] = {}
         for _ in range(rounds):
-            left = []
-            for mover, eligibility in waiting:
-                position = self.choose(mover, eligibility, tightly=tightly)
+            left: list[tuple[Mover, Eligibility]] = []
+
+            def begin(
+                mover: Mover,
+                eligibility: Eligibility,
+                receiving: Counter[int],
+                left: list[tuple[Mover, Eligibility]] = left,
+            ) -> int | None:
+                nodes = self._inbound.left(mover, eligibility, receiving) if self._inbound else eligibility
+                position = self.choose(mover, nodes, tightly=tightly)
                 if position is None:
                     left.append((mover, eligibility))
                 else:
                     placed[mover.key] = position
                     self.make(mover, position)
+                return position
+
+            if self._inbound:
+                in_slots(waiting, self._inbound.limits, begin)
+            else:
+                for mover, eligibility in waiting:
+                    begin(mover, eligibility, _NOTHING)
             if not left or len(left) == len(waiting):
                 break
             waiting = left

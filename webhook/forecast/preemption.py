@@ -19,7 +19,6 @@ from typing import Final, TypeAlias
 import msgspec
 
 from webhook.admission.step_budget import spend
-from webhook.forecast.movers import Mover
 from webhook.forecast.priorities import priority_of
 from webhook.forecast.snapshot import PodDisruptionBudget, namespaced_name
 from webhook.k8s.resources import NamespacedName
@@ -97,24 +96,24 @@ class Preemption:
         self._budgets: Final = budgets
         self._version: Final = version
 
-    def victims(self, mover: Mover, eligibility: Eligibility, priority: int) -> Victims | None:
-        """The pods that kube-scheduler would delete for a VM that no eligible node has room for; None: none help."""
+    def victims(self, pod: SimulatedPod, eligibility: Eligibility, priority: int) -> Victims | None:
+        """The pods that kube-scheduler would delete for one that no eligible node has room for; None: none help."""
         enough = max(_ENOUGH_NODES, eligibility.count * _PERCENT_OF_NODES // 100)
         allowed: list[Victims] = []
         violating: list[Victims] = []
         for position in bitset_positions(eligibility.bitset):
-            victims = self._on_node(mover, eligibility, position, priority)
+            victims = self._on_node(pod, eligibility, position, priority)
             if victims:
                 (violating if victims.protected else allowed).append(victims)
             if allowed and len(allowed) + len(violating) >= enough:
                 break
         return min(allowed or violating[:enough], key=lambda each: each.cost, default=None)
 
-    def _on_node(self, mover: Mover, eligibility: Eligibility, position: int, priority: int) -> Victims | None:
+    def _on_node(self, pod: SimulatedPod, eligibility: Eligibility, position: int, priority: int) -> Victims | None:
         lower = list(self._occupants(position, priority))
         spend(1 + len(lower) // _PODS_A_STEP, "pods that kube-scheduler could preempt")
         simulation, loads = self._simulation, [each.simulated.load for each in lower]
-        if not lower or not simulation.has_free(position, mover.requests, loads):
+        if not lower or not simulation.has_free(position, pod.requests, loads):
             return None
         lower.sort(key=lambda each: each.importance)
         for each in lower:
@@ -122,11 +121,11 @@ class Preemption:
         gone = {namespaced_name(each.pod): each for each in lower}
         protected = _protected([each.pod for each in lower], self._budgets, self._version)
         try:
-            if not simulation.fits(mover.pod, eligibility, position):
+            if not simulation.fits(pod, eligibility, position):
                 return None
             for each in sorted(lower, key=lambda one: namespaced_name(one.pod) not in protected):
                 simulation.bind(each.simulated, position)
-                if simulation.fits(mover.pod, eligibility, position):
+                if simulation.fits(pod, eligibility, position):
                     del gone[namespaced_name(each.pod)]
                 else:
                     simulation.unbind(each.simulated, position)

@@ -12,18 +12,18 @@ from webhook.errors import InputError
 from webhook.k8s.resources import CONFIG_MAPS
 from webhook.k8s.types.core import ConfigMap
 from webhook.k8s.yaml_documents import parse_documents
-from webhook.placement.profiles import SHIPPED_PROFILES, Profile, Profiles, is_configuration, profiles_of
+from webhook.placement.profiles import ASSUMED_PROFILES, Profile, Profiles, is_configuration, profiles_of
 
 
 async def read_profiles(reader: ObjectReader) -> Profiles:
-    """The profiles by their schedulerName; those that are shipped where the ConfigMap is not there to be read."""
+    """The profiles by their schedulerName; the shipped one is assumed where the ConfigMap is not there to be read."""
     found = await reader.get(CONFIG_MAPS, names.SECOND_SCHEDULER, names.SECOND_SCHEDULER)
     return profiles_in([found] if isinstance(found, ConfigMap) else ())
 
 
 def profiles_in(config_maps: Iterable[ConfigMap]) -> Profiles:
-    """The profiles in ConfigMaps by their schedulerName, beside those that are shipped."""
-    profiles = dict(SHIPPED_PROFILES)
+    """The profiles in ConfigMaps by their schedulerName, beside the shipped one, which is assumed."""
+    profiles = dict(ASSUMED_PROFILES)
     for config_map in config_maps:
         for text in (config_map.data or {}).values():
             profiles |= _profiles_in(text)

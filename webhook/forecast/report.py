@@ -26,6 +26,12 @@ SHUTS_DOWN: Final = "shuts-down"
 BLOCKS: Final = "blocks"
 HANDED_OVER: Final = "handed-over"
 STAYS: Final = "stays-outdated"
+# Of a VM whose node is lost.
+STARTS: Final = "starts-again"
+WAITS: Final = "does-not-start"
+DOWN: Final = "stays-down"
+# Of a VM that is not moved to balance nodes.
+STAYS_PUT: Final = "stays-put"
 
 # Why, for programs: the codes of each outcome.
 MIGRATES: Final = "migrates"
@@ -49,15 +55,27 @@ DISRUPTION_BUDGET: Final = "disruption-budget"
 NO_ELIGIBLE_NODE: Final = "no-eligible-node"
 NO_ROOM: Final = "no-room"
 PODS_APART: Final = "pods-apart"
+# The code with which the groups policy denies the eviction.
+GROUP_RULES: Final = "group-rules-leave-no-node"
 QUOTA: Final = "quota"
 MOVES_WITHIN_DRAIN: Final = "moves-within-drain"
 NO_ATTACHMENT: Final = "no-attachment"
 VIRT_HANDLER_GONE: Final = "virt-handler-gone"
 STALE_EVACUATION: Final = "stale-evacuation"
 NO_PRIORITY_CLASS: Final = "no-priority-class"
+SCHEDULER_DOWN: Final = "scheduler-down"
 HOST_CPU_UNKNOWN: Final = "host-cpu-unknown"
 LIVE_MIGRATE_NOT_CONFIGURED: Final = "live-migrate-not-configured"
 EVICT_NOT_CONFIGURED: Final = "evict-not-configured"
+HAS_ROOM: Final = "has-room"
+MAY_NOT_START: Final = "may-not-start"
+NO_VMI: Final = "no-vmi"
+RUN_STRATEGY: Final = "run-strategy"
+NO_VM: Final = "no-vm"
+BEING_DELETED: Final = "being-deleted"
+OWNER_SAYS_NO: Final = "owner-says-no"
+NO_BETTER_NODE: Final = "no-better-node"
+JUST_MOVED: Final = "just-moved"
 CODES: Final = {
     MOVES: (
         *(MIGRATES, MIGRATES_IF_PACKED, MIGRATES_LATER, DEPENDS_ON_ORDER, MAY_NOT_FIT, MAY_NOT_ATTACH),
@@ -66,11 +84,16 @@ CODES: Final = {
     SHUTS_DOWN: (STRATEGY_NONE, NOT_MIGRATABLE_IF_POSSIBLE),
     BLOCKS: (
         *(NOT_MIGRATABLE, UNKNOWN_STRATEGY, NAME_TOO_LONG, MIGRATION_STUCK, NO_MIGRATIONS),
-        *(DISRUPTION_BUDGET, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, QUOTA, NO_ATTACHMENT),
+        *(DISRUPTION_BUDGET, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, GROUP_RULES, QUOTA, NO_ATTACHMENT),
         *(VIRT_HANDLER_GONE, STALE_EVACUATION, NO_PRIORITY_CLASS, HOST_CPU_UNKNOWN, MOVES_WITHIN_DRAIN),
+        SCHEDULER_DOWN,
     ),
     HANDED_OVER: (EXTERNAL_STRATEGY,),
     STAYS: (LIVE_MIGRATE_NOT_CONFIGURED, EVICT_NOT_CONFIGURED),  # and those of `BLOCKS`
+    STARTS: (HAS_ROOM, MAY_NOT_START, MAY_NOT_FIT, MAY_NOT_ATTACH, PREEMPTS),
+    WAITS: (NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, QUOTA, NO_ATTACHMENT, NO_PRIORITY_CLASS, SCHEDULER_DOWN, NO_VMI),
+    DOWN: (RUN_STRATEGY, NO_VM, BEING_DELETED),
+    STAYS_PUT: (OWNER_SAYS_NO, NO_BETTER_NODE, JUST_MOVED),  # and those of `BLOCKS`
 }
 # What each means, for people; a plan's own reason names the objects. Some words are reason codes of policies, too.
 MEANINGS: Final[Mapping[str, str]] = {
@@ -113,7 +136,13 @@ MEANINGS: Final[Mapping[str, str]] = {
     NO_ELIGIBLE_NODE: "No other node meets the VM's requirements.",
     NO_ROOM: "Nodes meet the VM's requirements, but none has enough free.",
     PODS_APART: "Pod affinity, pod anti-affinity or topology spread constraints exclude all nodes with room.",
-    QUOTA: "A ResourceQuota of the namespace does not allow the target pod, which requests all that the VM has again.",
+    GROUP_RULES: (
+        "The policy groups denies the VM's eviction, with this code, until what its group requires leaves it a node."
+    ),
+    QUOTA: (
+        "A ResourceQuota of the namespace does not allow the VM's next pod. The target pod of a migration requests all"
+        " that the VM has again."
+    ),
     MOVES_WITHIN_DRAIN: (
         "The VM tolerates cordoned nodes, and kube-scheduler sends it to a node that is drained at the same time,"
         " which is then not empty."
@@ -124,8 +153,9 @@ MEANINGS: Final[Mapping[str, str]] = {
         "The VM is marked for the evacuation of a node where it does not run: virt-api denies its evictions, and"
         " KubeVirt creates no migration."
     ),
+    SCHEDULER_DOWN: "The scheduler that the VM names is unavailable, and its next pod waits for it.",
     NO_PRIORITY_CLASS: (
-        "The VM names a PriorityClass that does not exist, so that the API server denies its target pod."
+        "The VM names a PriorityClass that does not exist, so that the API server denies its next pod."
     ),
     HOST_CPU_UNKNOWN: (
         "The VM has the CPU model host-model, and no label of its node names that model, so that KubeVirt creates"
@@ -138,10 +168,21 @@ MEANINGS: Final[Mapping[str, str]] = {
         "Only an eviction would update the VM, but KubeVirt's workloadUpdateMethods does not have Evict, or"
         " batchEvictionSize is 0."
     ),
+    HAS_ROOM: "There is room for the VM beside all other pods that are created anew.",
+    MAY_NOT_START: "The VM finds a node in the plan's order of starts, and none if the smallest VMs start first.",
+    NO_VMI: "KubeVirt makes no VirtualMachineInstance of the VM as its template is now.",
+    RUN_STRATEGY: "KubeVirt does not start the VM again by itself, because of its runStrategy.",
+    NO_VM: "A VirtualMachineInstance without a VirtualMachine: KubeVirt does not start it again.",
+    BEING_DELETED: "The VM is being deleted, and does not start again.",
+    OWNER_SAYS_NO: "The VM's evictionStrategy, or an annotation for the descheduler, says that it is not to be moved.",
+    JUST_MOVED: "A migration of the VM has just ended; --cool-down says for how long it stays then.",
+    NO_BETTER_NODE: "No node that can take the VM would stand out less than the one where it runs.",
 }
 
 # KubeVirt tries to migrate these all the same: their target pods are pending, and keep others waiting.
 PENDING: Final = (NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART)
+# The same, also where no scheduler looks for a node.
+UNSCHEDULED: Final = (*PENDING, SCHEDULER_DOWN)
 # Their migrations have begun, wait without end, and count against the limits.
 ENDLESS: Final = (NO_ATTACHMENT, VIRT_HANDLER_GONE)
 # The plan has a node for these, and kube-scheduler, or the kubelet, may decide otherwise.
@@ -185,6 +226,8 @@ class VmPlan(View, frozen=True):
         turn: in which order the VMs of a step move, from 1; 0: it does not.
         controller: the object for which another controller acts on a VM that is handed over; empty: it is not known.
         preempts: the pods that kube-scheduler deletes on the node that it moves to, the most important first.
+        stays_down: why nothing starts the VM again that shuts down, a clause; empty: KubeVirt does, it does not shut
+            down, or that is not known.
     """
 
     namespace: str
@@ -203,6 +246,7 @@ class VmPlan(View, frozen=True):
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     preempts: tuple[PreemptedPod, ...] = ()
+    stays_down: str = ""
 
 
 class BlockedPod(View, frozen=True):
@@ -386,7 +430,7 @@ class QueuedMigration(msgspec.Struct, frozen=True):
     """One migration.
 
     Attributes:
-        is_stuck: there is no node for its target pod, so that it ends when KubeVirt gives the pod up.
+        is_stuck: no node is found for its target pod, so that it ends when KubeVirt gives the pod up.
         at_once: how many target pods like its own the quotas of the namespace admit; None: no quota limits them.
         size: the bytes by which KubeVirt counts its time, the guest's memory; None: they are not known.
     """
@@ -438,13 +482,9 @@ def at_most(jobs: Sequence[QueuedMigration], limits: Limits) -> int | None:
 
 
 def _longest(job: QueuedMigration, limits: Limits) -> int | None:
-    """How many seconds KubeVirt gives a migration. It counts whole gigabytes (10**9) of the guest's memory."""
+    """How many seconds KubeVirt gives a migration; None: as many as it takes, or that is not known."""
     rules = job.rules or MigrationRules(0, limits.timeout_seconds_per_gib)
-    timeout, size = rules.timeout_seconds_per_gib, job.memory if job.size == 0 else job.size
-    if not timeout or size is None or rules.detects_stalls or (rules.allows_post_copy and rules.allows_disruption):
-        return None
-    # A guest that is paused gets the same time again.
-    return timeout * -(-size // 10**9) * (2 if rules.allows_disruption else 1)
+    return rules.longest(job.memory if job.size == 0 else job.size)
 
 
 def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> int:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from webhook import names
 from webhook.admission.step_budget import spend
-from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.errors import quote
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, find_none, from_memory
+from webhook.forecast.additions import additions_by
 from webhook.forecast.priorities import Priorities, PriorityClass
+from webhook.forecast.usage import NodeMetrics, PodMetrics
 from webhook.k8s.resources import PODS, NamespacedName, Resource
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Condition, Namespace, Object, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.migrationpolicy import MigrationPolicy, MigrationRules
+from webhook.kubevirt.run_strategy import RunnableVm
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement import machines
+from webhook.placement.groups import GROUP_LABEL
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.placement.pod_rules import PodSelector, expressions_of
@@ -27,6 +33,9 @@ from webhook.placement.quota import LIMIT_RANGES, LimitRange, ResourceQuota
 from webhook.placement.running_pods import RunningPod, Service
 from webhook.placement.scores import NEWEST, KubernetesVersion
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES, DeviceClass, RuntimeClass
+from webhook.policies.scheduling.settings import SchedulingSettings
+from webhook.review.scope import enforces
+from webhook.settings.model import Settings
 
 CREATED_BY: Final = "kubevirt.io/created-by"
 
@@ -97,6 +106,12 @@ class ClusterObjects(msgspec.Struct, frozen=True):
         nodes: with their images, which ImageLocality scores.
         profiles: those of schedulers that are known, by their schedulerName.
         kubernetes: the version of kube-scheduler.
+        settings: those of kubevirt-webhook in the cluster; None: without its policies.
+        schedulers_down: why declared schedulers are unavailable, a clause each, by name.
+        vms: read for losses, drains and updates.
+        node_metrics: read for balances by usage alone, and so are ``pod_metrics``.
+        next_vmis: the VMIs that KubeVirt makes next of VMs whose template has changed, by namespace and name; a text:
+            it makes none, and why.
         gaps: what could not be read, clauses.
         now: when that was, Unix time in seconds.
     """
@@ -116,10 +131,16 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     policies: tuple[MigrationPolicy, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     services: tuple[Service, ...] = ()
+    vms: tuple[RunnableVm, ...] = ()
+    node_metrics: tuple[NodeMetrics, ...] = ()
+    pod_metrics: tuple[PodMetrics, ...] = ()
+    next_vmis: Mapping[NamespacedName, machines.Vmi | str] = {}
     kubevirt: ClusterConfig = DEFAULTS
     workload_updates: WorkloadUpdateStrategy = WorkloadUpdateStrategy()
     profiles: Profiles = SHIPPED_PROFILES
     kubernetes: KubernetesVersion = NEWEST
+    settings: Settings | None = None
+    schedulers_down: Mapping[str, str] = {}
     gaps: tuple[str, ...] = ()
     now: float = 0.0
 
@@ -147,6 +168,8 @@ class PlannedCluster:
         arrivals: the VMs that a migration in flight moves; `vmis` has them where they arrive.
         priorities: the PriorityClasses.
         services: the selectors of Services, by namespace.
+        vms: the VirtualMachines, as far as they were read.
+        additions: finds what policies add to the pods of VMs.
         rules: what decides over the time of migrations, by the name of the MigrationPolicy that applies, None without
             one, as far as it was asked for.
     """
@@ -170,6 +193,7 @@ class PlannedCluster:
         self.services: Final = group(
             (each.meta.namespace or "", each.selector) for each in objects.services if each.selector
         )
+        self.vms: Final = {namespaced_name(each): each for each in objects.vms}
         self.limit_ranges: Final = group((each.meta.namespace or "", each) for each in objects.limit_ranges)
         self.claims: Final = {namespaced_name(each): each for each in objects.claims}
         self.volumes: Final = {each.meta.name or "": each for each in objects.volumes}
@@ -184,6 +208,7 @@ class PlannedCluster:
         self.arrivals: Final[dict[NamespacedName, Arrival]] = {}
         self.priorities: Final = Priorities(objects.priority_classes)
         self._classes: Final = {each.meta.name or "": each for each in objects.runtime_classes}
+        self.additions: Final = additions_by(objects.settings) if objects.settings else find_none
 
     def peek(self, key: Key[Any]) -> object:
         """What `webhook.policies.common.migration_targets` needs to know of this moment."""
@@ -194,6 +219,9 @@ class PlannedCluster:
                 return KubeVirtInstall(frozenset(), self.objects.kubevirt)  # where it runs is no matter here
             case NamespaceKey():
                 return self.namespaces.get(key.name)
+            case ListKey() if key.resource is machines.LAUNCHER_PODS and key.label.startswith(f"{GROUP_LABEL}="):
+                # VMs of a group move, too: what a pod requires of others is the simulation's.
+                return ()
             case ListKey() if key.resource is machines.LAUNCHER_PODS:
                 name, _, uid = key.label.partition("=")
                 pods = self.launchers.get(uid, ()) if name == CREATED_BY else chain(*self.launchers.values())
@@ -215,6 +243,36 @@ class PlannedCluster:
             return pods[0] if pods[0].node_name == node else None
         matches = (pod for pod in pods if pod.node_name == node)
         return max(matches, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
+
+    def scheduler_of(self, vmi: machines.Vmi, pod: RunningPod | None) -> str:
+        """The scheduler of the next pod of a VM, by the pod that it runs in, to which webhooks may have added one.
+
+        What kubevirt-webhook injected gives way to the default one while it is down.
+        """
+        own = pod.spec.scheduler_name if pod and pod.spec else None
+        name = (vmi.spec.scheduler_name if vmi.spec else None) or own or names.DEFAULT_SCHEDULER
+        falls_back = name in self.objects.schedulers_down and self._sets_back(name, vmi, pod)
+        return names.DEFAULT_SCHEDULER if falls_back else name
+
+    def scheduler_problem(self, vmi: machines.Vmi, pod: RunningPod | None) -> str:
+        """Why no scheduler looks at the next pod of a VM, a clause; empty: one does."""
+        scheduler = self.scheduler_of(vmi, pod)
+        why = self.objects.schedulers_down.get(scheduler)
+        return f"scheduler {quote(scheduler)}, which the VM names, is unavailable ({why})" if why else ""
+
+    def _sets_back(self, scheduler: str, vmi: machines.Vmi, pod: RunningPod | None) -> bool:
+        """Whether kubevirt-webhook sets a pod back that names an unavailable scheduler."""
+        settings = self.objects.settings
+        if settings is None:
+            return False
+        section = settings.of(SchedulingSettings)
+        declared = section.schedulers.get(scheduler)
+        said = {each.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION) for each in (vmi, pod) if each}
+        if scheduler not in said and not (declared and declared.only_by_webhook):
+            return False
+        namespace, facts = self.namespaces.get(vmi.meta.namespace or ""), Facts(peek=self.peek)
+        excluded = settings.every_excluded_namespace
+        return from_memory(enforces(names.SCHEDULING, namespace, facts, section.cluster_wide, excluded))
 
     def budgets_of_eviction(self, pod: machines.LauncherPod) -> list[PodDisruptionBudget]:
         """Those that count for an eviction of a pod; a preemption regards all that select it."""

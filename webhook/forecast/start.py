@@ -14,13 +14,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from webhook.errors import Unavailable, quote
-from webhook.facts import Facts, ListKey, ObjectKey
+from webhook.facts import Facts, ListKey, ObjectKey, Unreadable
 from webhook.forecast.priorities import PRIORITY_CLASSES, Priorities
 from webhook.k8s.quantity import Nanos, read_resource_list
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Condition, Object
 from webhook.kubevirt.config import AMD64, ClusterConfig
 from webhook.kubevirt.heartbeat import SCHEDULABLE
+from webhook.placement.eligibility import Eligibility, unmet_requirements
+from webhook.placement.groups import GroupPlacement, required_places
 from webhook.placement.machines import LauncherPod, PlacedVmiSpec, TopologyHints, Vmi, VmiStatus
 from webhook.placement.nodes import CPU, MEMORY, TRUE, TSC_FREQUENCY_OF_NODE, Node, to_nanos
 from webhook.placement.quota import (
@@ -35,6 +37,7 @@ from webhook.placement.quota import (
     usage_of,
 )
 from webhook.placement.target_pods import needs_tsc_frequency
+from webhook.policies.common import group_members
 from webhook.text import pluralize
 
 _RESOURCE_NAME: Final = "k8s.v1.cni.cncf.io/resourceName"
@@ -232,6 +235,25 @@ def _forbidden_devices(vmi: Vmi, configuration: ClusterConfig) -> Iterator[str]:
         for name in dict.fromkeys((each.device_name or "") for each in listed or () if each and not each.claim_name):
             if name not in permitted:
                 yield f"{kind} {name} is not permitted in permittedHostDevices configuration"
+
+
+async def notes_of_group(
+    group: GroupPlacement | None, vmi: Vmi, namespace: str, eligibility: Eligibility, facts: Facts
+) -> list[str]:
+    """On how many of the eligible nodes the rules of a VM's group hold, with the other VMs where they are, clauses."""
+    if group is None or not group.is_required:
+        return []
+    try:
+        members = await group_members.others(group, namespace, vmi.meta.uid or "", facts)
+    except Unreadable as error:
+        return [f"what its group {quote(group.group)} leaves of these nodes is not known: {error.why}"]
+    nodes = {node.name: node for node in eligibility.nodes if node}
+    required = required_places(group, namespace, members, nodes.get)
+    if not required:
+        return []
+    left = sum(not unmet_requirements(required, nodes[name]) for name in eligibility.names())
+    others = f"{pluralize(len(members), 'VM')} {'runs' if len(members) == 1 else 'run'}"
+    return [f"its group {quote(group.group)}, of which {others}, leaves {left or 'none'} of these nodes"]
 
 
 def waiting_for(vmi: Vmi, pods: Iterable[LauncherPod], scheduler: str) -> str:

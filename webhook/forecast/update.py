@@ -79,7 +79,7 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
     vms = [msgspec.structs.replace(vm, outcome=report.STAYS) if vm.outcome == report.BLOCKS else vm for vm in vms]
     outcomes = Counter(vm.outcome for vm in vms)
     # Without a method KubeVirt creates no migration.
-    holding = sum(vm.code in (*report.PENDING, *report.ENDLESS) for vm in vms) if _methods(strategy) else 0
+    holding = sum(vm.code in (*report.UNSCHEDULED, *report.ENDLESS) for vm in vms) if _methods(strategy) else 0
     starting = sum(not vmi.has_ended for vmi in cluster.vmis.values()) - len(running)
     kubevirt = objects.kubevirt
     return UpdatePlan(
@@ -191,7 +191,7 @@ def _notes(cluster: PlannedCluster, vms: list[VmPlan], limits: report.Limits) ->
     if growth := qemu_growth(cluster.objects.kubevirt):
         amount = format_amount(MEMORY, growth)
         yield f"Each target pod requests {amount} of memory more than the pod that it replaces, which is counted."
-    if waiting := sum(vm.code in report.PENDING for vm in vms):
+    if waiting := sum(vm.code in report.UNSCHEDULED for vm in vms):
         yield (
             f"KubeVirt creates migrations for {pluralize(waiting, 'VM')} that fail again and again: each target pod"
             f" waits {report.PENDING_SECONDS // 60}m for a node, and counts against the limit of {limits.per_cluster}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -25,12 +25,32 @@ from webhook.cluster.reader import RESOURCES, read_once
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, Unreadable
-from webhook.forecast.requests import RequestReport, create, eviction_of, migration_of, pod_of
+from webhook.forecast import misplaced
+from webhook.forecast.additions import additions_by
+from webhook.forecast.requests import (
+    RequestReport,
+    WithHeadroom,
+    create,
+    drain,
+    eviction_of,
+    migration_of,
+    pod_of,
+    remove,
+    tainted_away,
+)
 from webhook.forecast.snapshot import CREATED_BY
-from webhook.forecast.start import admission_keys, devices_of_networks, review_admission, waiting_for, with_frequency
+from webhook.forecast.start import (
+    admission_keys,
+    devices_of_networks,
+    notes_of_group,
+    review_admission,
+    waiting_for,
+    with_frequency,
+)
 from webhook.k8s.documents import format_path
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace, Unstructured, View
+from webhook.k8s.types.selectors import IN
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, find_in_use
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES, Definition, fields_of
 from webhook.kubevirt.go_json.origins import FieldOrigin, leaves
@@ -47,15 +67,22 @@ from webhook.placement.demand import target_pod_demand
 from webhook.placement.eligibility import Eligibility, eligibility_notes
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, PLACED_VMIS, LauncherPod, Vmi
-from webhook.placement.requirements import Elsewhere, Requirements
+from webhook.placement.migrations import EvictionEffect, eviction_effect
+from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, format_amount
+from webhook.placement.requirements import Elsewhere, Label, Requirements
 from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, target_pod_requirements
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import read, read_configuration
 from webhook.policies.common.volumes import NewClaim, review_volumes_of_starting
+from webhook.policies.defaults.given import DefaultReport, defaults_of, unread_of
+from webhook.policies.defaults.settings import DefaultsSettings
+from webhook.policies.defaults.views import has_opted_out as defaults_opted_out
 from webhook.policies.eviction.settings import EvictionSettings
+from webhook.policies.headroom import reasons as headroom
 from webhook.policies.instancetypes.namespace_defaults import INJECTED_ANNOTATIONS
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question, ReasonReport, reasons_of
 from webhook.policies.migration.explanation import explain as explain_migration
+from webhook.policies.preemption.settings import PreemptionSettings
 from webhook.policies.scheduling import spread
 from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.review import scope
@@ -125,6 +152,9 @@ class VmExplanation(View, frozen=True):
         notes: what else may keep it from starting on one of the nodes, clauses.
         obstacles: why it starts on none of them, because its pod is not created, clauses.
         waiting: why it has not started yet, though it exists, a clause; empty: it runs, or nothing says why.
+        defaults: those of the defaults policy that it has, or would get at its next start.
+        warnings: what its owner wrote under our domain without effect, sentences.
+        settings_gap: why the installed settings are not known, a clause: what policies do is by the built-in ones then.
     """
 
     schema: str
@@ -144,6 +174,9 @@ class VmExplanation(View, frozen=True):
     notes: tuple[str, ...] = ()
     obstacles: tuple[str, ...] = ()
     waiting: str = ""
+    defaults: tuple[DefaultReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+    settings_gap: str = ""
 
     @property
     def is_denied(self) -> bool:
@@ -413,7 +446,8 @@ class _VmExplainer:
         self._place: Final = (namespace, name)
         self._deadline: Final = deadline
         self._gaps: Final[list[str]] = []
-        self._create: Final = partial(create, sources.cluster, settings, deadline)
+        around = WithHeadroom(sources.cluster, sources.once)
+        self._create: Final = partial(create, around, settings, deadline)
 
     async def explain(self) -> VmExplanation:
         vm, running = await self._read("VirtualMachine"), await self._read("VirtualMachineInstance")
@@ -426,37 +460,39 @@ class _VmExplainer:
         patched, report = await self._create(present, by_owner=True)
         # What exists has been changed already, or was created before the policies were.
         base = present if (present["metadata"].get("uid") and vm) else patched
-        reports, denial, created = [report], "", None
+        reports, denial, created, owned = [report], "", None, base
         configuration = await self._configuration()
         uuids = StandInUuids(base)
         try:
             if base["kind"] == "VirtualMachineInstance":
-                created = creation.from_vmi(base, uuids.next, configuration)
+                created = creation.require_memory(creation.from_vmi(base, uuids.next, configuration))
             else:
                 lookups = BlockingLookups({}, self._sources.once)
-                created = await lookups.run(lambda get: creation.from_vm(base, get, uuids.next, configuration))
+                sent = await lookups.run(lambda get: creation.sent_for_vm(base, get, uuids.next, configuration))
+                owned = sent.obj
+                # The policies are called before KubeVirt's own webhook has set anything.
+                changed, report = await self._create(owned)
+                reports.append(report)
+                created = creation.require_memory(sent.stored(changed, uuids.next, configuration))
         except CreationDenied as denied:
             denial = denied.what
-        vmi, pod = None, None
+        vmi, pod, start = None, None, None
         if created:
             uid = str((running or {}).get("metadata", {}).get("uid") or _UID)
             vmi = {**created.obj, "metadata": {**created.obj["metadata"], "uid": uid}}
-            if vm:
-                vmi, report = await self._create(vmi)
-                reports.append(report)
-            pod, report = await self._create(pod_of(vmi), vmi=vmi)
+            starting = self._start(vmi, base, exists=running is not None)
+            start = await self._readable("the nodes on which it could start", starting)
+            launcher = pod_of(vmi, start.requests, start.selector) if start else pod_of(vmi)
+            pod, report = await self._create(launcher, vmi=vmi)
             reports.append(report)
-        if running and node:
-            reports += await self._when_running(running)
-        exists = running is not None
-        start = (
-            await self._readable("the nodes on which it could start", self._start(vmi, base, exists=exists))
-            if vmi
-            else None
-        )
         migration = None
         if node:
             migration = await self._readable("where it could migrate to", self._migration())
+        if running and node:
+            reports += await self._when_running(running, configuration, migration)
+        defaults = (
+            await self._readable("which defaults it has", self._defaults(owned, running, vmi, pod)) if vmi else None
+        )
         waiting = await self._readable("why it waits", self._waiting(placed, running)) if placed and running else ""
         return VmExplanation(
             schema=VM_SCHEMA,
@@ -473,9 +509,11 @@ class _VmExplainer:
             migration=migration,
             gaps=(*self._gaps, *(start.gaps if start else ())),
             reasons=reasons_of(start.eligibility) if start else (),
-            notes=start.notes if start else (),
+            notes=(*start.notes, *_headroom_notes(reports, start.requests)) if start else (),
             obstacles=start.obstacles if start else (),
             waiting=waiting or "",
+            defaults=defaults or (),
+            warnings=tuple(misplaced.warnings(present, "VM" if vm else "VMI")),
         )
 
     async def _configuration(self) -> ClusterConfig:
@@ -509,8 +547,10 @@ class _VmExplainer:
         metadata = {key: value for key, value in plain["metadata"].items() if value is not None}
         return {**plain, "kind": kind, "apiVersion": plain["apiVersion"] or "kubevirt.io/v1", "metadata": metadata}
 
-    async def _when_running(self, running: Json) -> list[RequestReport]:
-        """What the policies do with a migration without a selector, and with an eviction by the descheduler."""
+    async def _when_running(
+        self, running: Json, configuration: ClusterConfig, to: MigrationExplanation | None
+    ) -> list[RequestReport]:
+        """What the policies do with a migration, with evictions, and when its pod must go."""
         namespace, name = self._place
         _, migration = await self._create(migration_of(namespace, name), by_owner=True)
         reports = [migration]
@@ -520,7 +560,43 @@ class _VmExplainer:
             eviction = eviction_of(namespace, present[-1].meta.name or "", requester)
             _, report = await self._create(eviction, by_owner=True)
             reports.append(report)
+        if present:
+            last = present[-1]
+            eviction = eviction_of(namespace, last.meta.name or "")
+            around = self._sources.cluster, self._settings, self._deadline
+            placed = self._placed(running)
+            effect = _effect_of_drain(eviction_effect(placed, configuration.eviction_strategy), to) if placed else ""
+            reports.append(await drain(*around, eviction, last.node_name, effect=effect))
+        if present and (users := self._settings.of(PreemptionSettings).taint_controllers):
+            pod = tainted_away(present[-1], namespace, time.time())
+            reports.append(await remove(self._sources.cluster, self._settings, self._deadline, pod, by=users[0]))
         return reports
+
+    async def _defaults(
+        self, owned: Json, running: Json | None, vmi: Json, pod: Json | None
+    ) -> tuple[DefaultReport, ...]:
+        """The defaults of the VM, whose VMI its owner has so: ``owned``. Its next start makes ``vmi`` and ``pod``."""
+        place = await self._sources.once.read(NamespaceKey(self._place[0]), self._deadline)
+        if isinstance(place, Unavailable):
+            raise Unreadable(place.why)
+        section = self._settings.of(DefaultsSettings).with_annotations(
+            (place.meta.annotations if place else None) or {}
+        )
+        given: dict[str, str] = {}
+        if running:
+            pods = await self._pods(running)
+            # One that waits for a node has been given its defaults, too.
+            pod_of_vm = next((each for each in reversed(pods) if each.node_name), pods[-1] if pods else None)
+            present = (pod_of_vm.meta.annotations if pod_of_vm else None) or {}
+            given = {**present, **(running["metadata"].get("annotations") or {})}
+        following = (pod or vmi)["metadata"].get("annotations") or {}
+        once = self._sources.once
+        facts = Facts(peek=once.peek)
+        has_opted_out = defaults_opted_out(_view(owned, Unstructured))
+        unread: dict[tuple[str, ...], str] = {}
+        if not has_opted_out:
+            unread = await drive(unread_of(section, facts), once, facts, self._deadline, "explain vm")
+        return tuple(defaults_of(owned, given, following, section, unread))
 
     async def _pods(self, running: Json) -> tuple[LauncherPod, ...]:
         key = ListKey(LAUNCHER_PODS, self._place[0], f"{CREATED_BY}={running['metadata'].get('uid', '')}")
@@ -541,7 +617,7 @@ class _VmExplainer:
 
     async def _migration(self) -> MigrationExplanation | None:
         once = self._sources.once
-        facts = Facts(peek=once.peek)
+        facts = Facts(peek=once.peek, additions=additions_by(self._settings))
         try:
             explanation = explain_migration(Question(*self._place, {}), facts)
             return await drive(explanation, once, facts, self._deadline, "explain vm")
@@ -558,9 +634,18 @@ class _VmExplainer:
         """
         once = self._sources.once
         view = msgspec.convert({**vmi, "status": {}}, Vmi)
-        facts = Facts(time.time(), once.peek)
+        facts = Facts(time.time(), once.peek, additions=additions_by(self._settings))
         start = _start_of(view, self._place[0], _claims_made_by(base), exists, facts)
         return await drive(start, once, facts, self._deadline, "explain vm")
+
+
+def _effect_of_drain(effect: EvictionEffect, to: MigrationExplanation | None) -> str:
+    """What KubeVirt does with the eviction, a clause; ``to`` is where the VM could migrate to, None: not known."""
+    if effect != EvictionEffect.MIGRATES or (to and to.eligible.count):
+        return str(effect.value)
+    if to is None:
+        return f"{effect.value} if another node can take it, which was not evaluated"
+    return "KubeVirt cannot migrate the VM: no node is eligible, and the drain waits"
 
 
 class _Start(NamedTuple):
@@ -571,12 +656,16 @@ class _Start(NamedTuple):
         gaps: what is not known, clauses.
         notes: what may keep it from one of the nodes, clauses.
         obstacles: why its pod is not created, clauses.
+        requests: what its pod requests at least, in kube-scheduler's unit by resource.
+        selector: the labels of nodes that its pod requires one by one.
     """
 
     eligibility: Eligibility
     gaps: tuple[str, ...]
     notes: tuple[str, ...]
     obstacles: tuple[str, ...]
+    requests: Mapping[str, int]
+    selector: Mapping[str, str]
 
 
 async def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exists: bool, facts: Facts) -> _Start:
@@ -589,6 +678,7 @@ async def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exis
     requests = {name: requested.requests.get(name, 0) + count for name, count in of_networks.items()}
     requests = {**requested.requests, **requests}
     labels, tolerations, gaps = await migration_targets.runtime_class(configuration, facts)
+    additions = await facts.additions(vmi, None, namespace, facts)
     by_drivers = await migration_targets.provided_by_drivers(requests, facts)
     required = target_pod_requirements(
         vmi,
@@ -596,6 +686,7 @@ async def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exis
         requests={name: amount for name, amount in requests.items() if name not in by_drivers},
         admitted=labels,
         tolerations=tolerations,
+        additions=additions,
     )
     volumes = await review_volumes_of_starting(vmi, namespace, facts, made)
     scheduled = nodes.review((*required, *volumes.own))
@@ -609,12 +700,31 @@ async def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exis
             f"kube-scheduler does not regard hotpluggable volumes: it may choose {pluralize(strays, 'more node')} that"
             " cannot attach them, and the VM then waits without end"
         )
+    notes += await notes_of_group(additions.next.group, vmi, namespace, eligibility, facts)
     admission = await review_admission(vmi, namespace, requests, configuration, facts, exists=exists)
     place = await facts.get(NamespaceKey(namespace))
     gaps += [*requested.gaps, *by_drivers.values(), *unknown, *volumes.gaps, *_unevaluated(place), *admission.gaps]
+    gaps += additions.gaps
     if vmi.domain.devices and vmi.domain.devices.claims_devices:
         gaps.append("devices that the VM claims by ResourceClaims")
-    return _Start(eligibility, tuple(gaps), tuple(notes), admission.obstacles)
+    # What policies add, they add to the pod.
+    own = target_pod_requirements(vmi, configuration=configuration)
+    labels_of_pod = [each.expression for each in own if isinstance(each, Label) and each.expression.operator == IN]
+    selector = {each.key: each.values[0] for each in labels_of_pod if len(each.values) == 1}
+    kvm = {KVM_DEVICE: 1} if configuration.needs_kvm and nodes.reports(KVM_DEVICE) else {}
+    return _Start(eligibility, tuple(gaps), tuple(notes), admission.obstacles, requests | kvm, selector)
+
+
+# The decisions of the headroom policy that depend on what the pod requests.
+_JUDGED: Final = (headroom.KEPT, headroom.NO_PLACE, headroom.NO_ROOM, headroom.NO_MIGRATION)
+
+
+def _headroom_notes(reports: Iterable[RequestReport], requests: Mapping[str, int]) -> Iterator[str]:
+    """By what the headroom policy judged a start, a clause; none where it did not."""
+    codes = {reason.code for each in reports for policy in each.policies for reason in policy.reasons}
+    if codes.intersection(_JUDGED):
+        amounts = [f"{format_amount(name, requests[name])} of {name}" for name in (CPU, MEMORY) if name in requests]
+        yield f"headroom is judged by what its pod requests at least, {' and '.join(amounts)}, with the pods of now"
 
 
 def _unevaluated(place: Namespace | Unavailable | None) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
@@ -31,6 +32,8 @@ KEEP_AKS: Final = (
     'NotIn, values: ["true"]}, {key: kubernetes.azure.com/managedby, operator: NotIn, values: [aks]}]}}, and run '
     '"kubevirt-webhook install --force-conflicts" once'
 )
+# As the API server says who owns fields that another manager applies.
+_CONFLICTING: Final = re.compile(r'conflicts? with "(?P<manager>[^"]+)"')
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
 _Lack: TypeAlias = Callable[[Manifest], Awaitable[Shortage | None]]
@@ -42,6 +45,13 @@ class PlannedChange(msgspec.Struct, frozen=True):
     title: str
     before: Manifest | None
     after: Manifest | None
+
+
+def in_order_of_deletion(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """First the webhook configurations, then the others, the last created first."""
+    objects = list(manifests)
+    calling = [one for one in objects if one["kind"] in CONFIGURATIONS]
+    return [*calling, *(one for one in reversed(objects) if one["kind"] not in CONFIGURATIONS)]
 
 
 @dataclass(frozen=True)
@@ -158,15 +168,13 @@ class Installer:
         return [manifest for manifest in manifests if await self.get(manifest) is not None]
 
     async def uninstall(self, manifests: Iterable[Manifest]) -> None:
-        """Delete objects that exist: first the webhook configurations, then the others, the last created first.
+        """Delete objects that exist, as `in_order_of_deletion` has them.
 
         Raises:
             InputError: also where an object still exists after the timeout.
         """
-        objects = list(manifests)
-        calling = [one for one in objects if one["kind"] in CONFIGURATIONS]
-        others = [one for one in reversed(objects) if one["kind"] not in CONFIGURATIONS]
-        for manifest in (*calling, *others):
+        objects = in_order_of_deletion(manifests)
+        for manifest in objects:
             await self._delete(manifest)
 
         self.report(f"waiting until they are gone, at most {self.seconds:.0f}s for each")
@@ -246,7 +254,10 @@ def _denial(manifest: Manifest, verb: str, status: int, body: bytes) -> InputErr
         metadata = {"name": manifest["metadata"]["namespace"]}
         what, fix = shortage.describe_termination({"kind": "Namespace", "metadata": metadata})
     elif status == 409 and verb == "patch":
-        fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
+        other = _CONFLICTING.search(error.text)
+        manager = other["manager"] if other else "MANAGER"
+        pass_on = f"kubevirt-webhook hand-over --from-manager {manager} --to-manager {FIELD_MANAGER}"
+        fix = f"if that tool installed it, go on with it, or first run {pass_on}; else overwrite with --force-conflicts"
         if _AKS in error.text:
             fix = f"AKS has changed it: {KEEP_AKS}"
     return InputError(what, title(manifest), fix)

@@ -37,8 +37,12 @@ INJECTED_ANNOTATIONS: Final = (
     *(names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
     *DEFAULTS_ANNOTATIONS.values(),
 )
-# VMIs and pods have those of defaults, too, which never stand in VMs.
-_OF_VMIS: Final = (*INJECTED_ANNOTATIONS, *(default.annotation for default in rows.ALL))
+# VMIs and pods have those of defaults and groups, too, which never stand in VMs.
+_OF_VMIS: Final = (
+    *INJECTED_ANNOTATIONS,
+    *(default.annotation for default in rows.ALL),
+    names.INJECTED_GROUP_ANNOTATION,
+)
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = STORED_VMS.decoded_as(UnstructuredVm)

@@ -13,7 +13,10 @@ from webhook.k8s.resources import PODS
 from webhook.k8s.resources import POLICY_REPORTS as POLICY_REPORT_OBJECTS
 from webhook.k8s.rights import Right
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS, VMIS
+from webhook.placement.machines import MIGRATIONS
+from webhook.policies.headroom.settings import HeadroomSettings
 from webhook.policies.instancetypes.settings import InstancetypeSettings
+from webhook.policies.preemption.settings import PreemptionSettings
 from webhook.settings.fields import is_loopback
 from webhook.settings.model import Settings
 
@@ -75,4 +78,16 @@ POLICY_REPORTS: Final = Component(
     lambda settings: DRIFT.is_needed(settings) and settings.drift_scan.policy_reports,
     (Right.on(POLICY_REPORT_OBJECTS, verbs=("list", "create", "patch", "delete")),),
 )
-COMPONENTS: Final = (FIDELITY, EVENTS, DRIFT, ADMIN, POLICY_REPORTS)
+PREEMPTION: Final = Component(
+    "preemption",
+    lambda settings: settings.of(PreemptionSettings).request_migrations,
+    (Right.on(MIGRATIONS, verbs=("create",)),),
+    "Whoever may create migrations can move any VM that can be moved, to nodes of his choice.",
+)
+HEADROOM: Final = Component(
+    "headroom",
+    lambda settings: settings.of(HeadroomSettings).enabled,
+    (Right.on(PODS, verbs=("list", "watch")), Right.on(UNSTRUCTURED_VMS, verbs=("list", "watch"))),
+    _READS_VMS,
+)
+COMPONENTS: Final = (FIDELITY, EVENTS, DRIFT, ADMIN, POLICY_REPORTS, PREEMPTION, HEADROOM)

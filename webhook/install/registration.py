@@ -184,9 +184,9 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
     matched = {"apiGroups": [endpoint.group], "apiVersions": [endpoint.version], "operations": operations}
     entry: Manifest = {
         # Users see it in denials, and admins in the API server's metrics.
-        "name": f"{endpoint.resource}.{endpoint.policy}.{endpoint.stage}.{names.DOMAIN}",
+        "name": f"{endpoint.segment}.{endpoint.policy}.{endpoint.stage}.{names.DOMAIN}",
         "clientConfig": config,
-        "rules": [{**matched, "resources": [resource], "scope": "Namespaced"}],
+        "rules": [{**matched, "resources": [resource], "scope": "Namespaced" if endpoint.namespaced else "Cluster"}],
         "namespaceSelector": {"matchExpressions": namespace_selector(endpoint.policy, settings, modes)},
         # The API server stores no empty list, so that kubectl would find a difference.
         **({"matchConditions": conditions} if conditions else {}),

@@ -61,6 +61,18 @@ class MigrationRules(msgspec.Struct, frozen=True):
     detects_stalls: bool = False
     policy: str = ""
 
+    def longest(self, size: int | None) -> int | None:
+        """How many seconds KubeVirt lets so many bytes be copied; None: it sets no end, or the size is not known.
+
+        It counts whole gigabytes, 10**9 (pkg/virt-launcher/virtwrap/live-migration-source.go).
+        """
+        if not self.timeout_seconds_per_gib or size is None or self.detects_stalls:
+            return None
+        if self.allows_post_copy and self.allows_disruption:
+            return None
+        # A guest that is paused gets the same time again.
+        return self.timeout_seconds_per_gib * -(-size // 10**9) * (2 if self.allows_disruption else 1)
+
 
 def match_policy(
     policies: Iterable[MigrationPolicy], labels: Mapping[str, str] | None, namespace: Mapping[str, str] | None

@@ -96,6 +96,12 @@ class Eligibility(msgspec.Struct, frozen=True, eq=False):
         eligible = self.bitset & ~bitset_union(failure.nodes for failure in more)
         return Eligibility(self.nodes, self.everyone, eligible, (*self.failures, *more))
 
+    def without(self, nodes: int) -> Eligibility:
+        """The same at the same moment, if these nodes did not exist."""
+        left = [msgspec.structs.replace(each, nodes=each.nodes & ~nodes) for each in self.failures]
+        kept = tuple(each for each in left if each.nodes)
+        return Eligibility(self.nodes, self.everyone & ~nodes, self.bitset & ~nodes, kept)
+
     def names(self, part: Failure | Group | None = None) -> list[str]:
         """The names of the eligible nodes, or of those that fail something; sorted."""
         bits = self.bitset if part is None else part.nodes

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from webhook import names
-from webhook.k8s.quantity import ResourceList
+from webhook.k8s.quantity import ResourceList, nanos
 from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import ContainerRequests, ResourceRequirements
 from webhook.k8s.types.meta import Condition, Object, ObjectMeta, View, unix_time
@@ -41,6 +41,23 @@ class MigrationState(View, frozen=True):
     source_state: SourceState | None = None
     start_timestamp: str | None = None
     end_timestamp: str | None = None
+
+
+class ResolvedOptions(View, frozen=True):
+    """``status.migrationState.migrationConfiguration`` of a VMI: KubeVirt's, with the MigrationPolicy that applies."""
+
+    allow_post_copy: bool | None = None
+    allow_workload_disruption: bool | None = None
+    completion_timeout_per_gib: int | None = msgspec.field(default=None, name="completionTimeoutPerGiB")
+    experimental: dict[str, Any] | None = None
+
+
+class MigrationStateOfVmi(MigrationState, frozen=True):
+    """``status.migrationState`` of a VMI: of its last migration, which may have ended."""
+
+    migration_uid: str | None = None
+    completed: bool | None = None
+    migration_configuration: ResolvedOptions | None = None
 
 
 class _MigrationSpec(View, frozen=True):
@@ -266,6 +283,14 @@ class LauncherPod(Object, frozen=True):
         return self.phase in ENDED_PHASES
 
 
+# What this server has written into a pod alone: into all others of its VM it may write something else.
+_INJECTED: Final = (
+    names.INJECTED_TOLERATIONS_ANNOTATION,
+    names.INJECTED_PREFERENCES_ANNOTATION,
+    names.INJECTED_GROUP_ANNOTATION,
+)
+
+
 def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
     """What lists keep of a launcher pod that has not ended. Any user can label a pod, however large."""
     meta, owner = pod.meta, pod.meta.controller_owner()
@@ -275,8 +300,8 @@ def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
         name=meta.name,
         namespace=meta.namespace,
         uid=meta.uid,
-        labels=entries_of(meta.labels, JOB_UID, *pod.reservations),
-        annotations=entries_of(meta.annotations, JOB_NAME, LIMIT_RANGER),
+        labels=entries_of(meta.labels, names.APP_LABEL, JOB_UID, *pod.reservations),
+        annotations=entries_of(meta.annotations, JOB_NAME, LIMIT_RANGER, *_INJECTED),
         owner_references=[owner],
         creation_timestamp=meta.creation_timestamp,
     )
@@ -375,6 +400,12 @@ class Claim(Object, frozen=True):
     def is_for_one_pod(self) -> bool:
         """Whether kube-scheduler places no pod that uses it while another one does (plugin VolumeRestrictions)."""
         return "ReadWriteOncePod" in ((self.spec.access_modes if self.spec else None) or ())
+
+    @property
+    def is_for_one_node(self) -> bool:
+        """Whether its volume has to be detached from one node before another can attach it."""
+        modes = (self.spec.access_modes if self.spec else None) or ()
+        return bool(modes) and {"ReadOnlyMany", "ReadWriteMany"}.isdisjoint(modes)
 
     @property
     def is_lost(self) -> bool:
@@ -758,7 +789,7 @@ class VmiStatus(View, frozen=True):
     node_name: str | None = None
     machine: _Machine | None = None
     topology_hints: TopologyHints | None = None
-    migration_state: MigrationState | None = None
+    migration_state: MigrationStateOfVmi | None = None
     evacuation_node_name: str | None = None
     migration_method: str | None = None
     volume_status: list[VolumeStatus | None] | None = None
@@ -872,6 +903,20 @@ class Vmi(Object, frozen=True):
             return False
         attached = (self.status.volume_status if self.status else None) or ()
         return all(not each or each.name in copied or each.is_shared for each in attached)
+
+    @property
+    def copied_bytes(self) -> int | None:
+        """The bytes by which KubeVirt counts the time of its migrations (getVMIMigrationDataSize); None: not known.
+
+        The size of disks that are copied, too, is in no object.
+        """
+        status, domain = self.status, self.domain
+        if status and (status.migration_method == "BlockMigration" or status.migrated_volumes):
+            return None
+        guest = domain.memory.guest if domain.memory else None
+        own = (domain.resources.requests if domain.resources else None) or {}
+        amount = nanos(guest if guest is not None else own.get("memory") or 0)
+        return None if amount is None else -(-amount // 10**9)
 
     @property
     def is_backed_up(self) -> bool:

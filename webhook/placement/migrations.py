@@ -6,17 +6,26 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, TypeVar
 
+from webhook.k8s.types.meta import unix_time
 from webhook.k8s.types.scheduling import Taint
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.migrationpolicy import MigrationRules
 from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.kubevirt.releases.release import Release
 from webhook.placement.machines import JOB_UID, LauncherPod, Migration, Vmi
 from webhook.placement.nodes import CORDON, NO_SCHEDULE, Node
 
+# How virt-api's denial of a second migration of a VM begins.
+IN_FLIGHT: Final = "in-flight migration detected"
 # virt-api removes the mark of an evacuation for whom names the node that is marked.
 CANCEL_EVACUATION: Final = (
     """echo '{{"evacuationNodeName":"{node}"}}' | kubectl replace -f - --raw"""
     " /apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances/{name}/evacuate/cancel"
+)
+# kube-apiserver takes the first segment of a path for the subresource, virt-api (authorizer.go) asks for the whole.
+CANCEL_NEEDS: Final = (
+    "it takes update on virtualmachineinstances/evacuate, which no role of KubeVirt has, and on"
+    " virtualmachineinstances/evacuate/cancel"
 )
 
 
@@ -70,13 +79,33 @@ def in_flight(vmi: Vmi, migrations: Iterable[Migration]) -> Migration | None:
     return next(own, None)
 
 
+def aborted_at(vmi: Vmi, migration: Migration) -> float | None:
+    """When KubeVirt itself ends a migration of a VM by its size, in Unix seconds; None: not, or that is not known.
+
+    Only once the guest is being copied: until then the VMI does not say when that began, nor by which options.
+    """
+    state = vmi.status.migration_state if vmi.status else None
+    if state is None or state.completed or not migration.meta.uid or state.migration_uid != migration.meta.uid:
+        return None
+    began, options = unix_time(state.start_timestamp), state.migration_configuration
+    if began is None or options is None:
+        return None
+    disrupts = options.allow_workload_disruption
+    rules = MigrationRules(
+        bandwidth=0,
+        timeout_seconds_per_gib=options.completion_timeout_per_gib or 0,
+        allows_post_copy=bool(options.allow_post_copy),
+        allows_disruption=bool(options.allow_post_copy if disrupts is None else disrupts),
+        detects_stalls=(options.experimental or {}).get("stallDetector") is not None,
+    )
+    seconds = rules.longest(vmi.copied_bytes)
+    return None if seconds is None or seconds < 0 else began + seconds
+
+
 def conflict(migration: Migration) -> str:
     """How virt-api denies a second migration of the VM, in its words, as a clause."""
     uid = migration.meta.uid or ""
-    return (
-        f"in-flight migration detected. Active migration job ({uid}) is currently already in progress for VMI"
-        f" {migration.vmi_name}"
-    )
+    return f"{IN_FLIGHT}. Active migration job ({uid}) is currently already in progress for VMI {migration.vmi_name}"
 
 
 P = TypeVar("P", bound=LauncherPod)
@@ -124,12 +153,14 @@ def cancel_evacuation(vmi: Vmi, release: Release) -> str:
 
     virt-api removes the mark for whom names the marked node, which `virtctl evacuate-cancel` of KubeVirt 1.7 to 1.9.0
     does not do (kubevirt 17008): virt-api answers it with an error. A migration that was created for the mark goes on.
+    The roles of KubeVirt 1.7 to 1.9, admin and edit among them, lack what the API server itself asks for.
     """
     meta = vmi.meta
     if can_cancel_evacuations(release):
         marked = (vmi.status.evacuation_node_name if vmi.status else None) or ""
         command = CANCEL_EVACUATION.format(namespace=meta.namespace, name=meta.name, node=marked)
-        return f"to end that, run `{command}` and delete its unfinished migration"
+        run = f"have a cluster admin run `{command}` ({CANCEL_NEEDS})"
+        return f"to end that, {run}, and delete its unfinished migration"
     return "restart the VM to end that, or make a node eligible for it"
 
 

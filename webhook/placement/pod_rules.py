@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -351,6 +352,11 @@ class _Count:
                 if not self.by_number[count]:
                     del self.by_number[count]
 
+    def in_domain(self, position: int) -> int:
+        """Those in the domain of a node."""
+        value = self._domains.of.get(position)
+        return self._number[value] if value is not None else 0
+
     def within(self, scope: int) -> Counter[str]:
         """The pods by domain that are on some of the nodes alone."""
         domains, counts = self._domains, Counter[str]()
@@ -374,7 +380,7 @@ class RuleIndex:
     """The pods of a cluster, by the rules that they have and that are about them.
 
     Args:
-        index: the nodes; their labels and number must stay.
+        index: the nodes; their labels must stay, and their number but for those that `lose` takes away.
 
     Attributes:
         left_out: how many rules are not evaluated, because there are too many about the same pods.
@@ -387,7 +393,16 @@ class RuleIndex:
         # By namespace, None for all namespaces, and by a label that the pods have, None for none in particular.
         self._about_pods: Final[dict[tuple[str | None, tuple[str, str] | None], list[_Tracked]]] = {}
         self.left_out = 0
-        self._everywhere: Final = index.review(()).bitset
+        self._everywhere = index.review(()).bitset
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether any pod has rules that are evaluated."""
+        return bool(self._tracked)
+
+    def lose(self, nodes: int) -> None:
+        """Have nodes be gone, or have those that were gone be back: their domains count only as long as they exist."""
+        self._everywhere ^= nodes
 
     def track(self, pod: PodInfo) -> None:
         """Count the pods that a pod's rules mean; to be called before any pod is added."""
@@ -411,6 +426,33 @@ class RuleIndex:
             tracked = self._tracked[near] = _Tracked(near, _Count(domains), _Count(domains), _Count(domains))
             for rules_there in lists:
                 rules_there.append(tracked)
+
+    def track_late(self, pod: PodInfo, bound: Callable[[frozenset[str] | None], Iterable[tuple[PodInfo, int]]]) -> int:
+        """Count the pods that a pod's rules mean, those too that have been added before; how many rules are new.
+
+        Args:
+            pod: the pod.
+            bound: returns those that have been added, of some namespaces or of all, each with the position of its node.
+        """
+        before = len(self._tracked)
+        self.track(pod)
+        fresh = list(islice(self._tracked.values(), before, None))
+        meant = [tracked.near.selectors[0].namespaces for tracked in fresh]
+        namespaces = None if None in meant else frozenset[str]().union(*filter(None, meant))
+        for info, position in bound(namespaces) if fresh else ():
+            for tracked in fresh:
+                if info.meets(tracked.near):
+                    tracked.meant.add(position, 1)
+        return len(fresh)
+
+    def keeps_away(self, pod: PodInfo) -> bool:
+        """Whether any pod that is on a node has anti-affinity to a pod."""
+        return any(tracked.owners.at for tracked in self._about(pod))
+
+    def kept_away(self, pod: PodInfo) -> set[int]:
+        """The positions of nodes with pods to which a pod has anti-affinity."""
+        terms = (self._tracked[near] for near in pod.rules.anti_affinity if near in self._tracked)
+        return {position for tracked in terms for position in tracked.meant.at}
 
     def add(self, pod: PodInfo, position: int, number: int = 1) -> None:
         """Count a pod that is on a node, or with -1 one that is no longer there."""
@@ -505,6 +547,32 @@ class RuleIndex:
             )
         )
 
+    def terms_about(self, pod: PodInfo) -> Iterator[AffinityTerm]:
+        """The terms of rules that mean a pod, each once."""
+        return (tracked.near for tracked in self._about(pod))
+
+    def domain(self, key: str, position: int) -> str | None:
+        """The domain in which a node is; None: it does not have the label."""
+        return self._of_key(key).of.get(position)
+
+    def number_near(self, near: AffinityTerm, position: int) -> int:
+        """How many of the pods that a tracked term means are in the domain of a node."""
+        return self._tracked[near].meant.in_domain(position)
+
+    def skew(self, pod: PodInfo, spread: SpreadRule, matching: int, tolerated: int) -> int:
+        """How many more pods the fullest domain has than the emptiest, by a constraint of a pod; 0: it is not tracked.
+
+        Args:
+            pod: the pod that has the constraint.
+            spread: the constraint.
+            matching: the nodes that its selector and affinity allow.
+            tolerated: the nodes whose taints it tolerates.
+        """
+        if spread.near not in self._tracked:
+            return 0
+        counts, least = self._counts(pod, spread, matching, tolerated)
+        return max(counts.values(), default=0) - least
+
     def _soft_counts(self, spread: SpreadRule, scored: int, scope: int) -> tuple[NodesByNumber, int]:
         """The nodes by how many pods are in their domains, and the number of domains; without nodes in none."""
         domains, meant = self._of_key(spread.near.key), self._tracked[spread.near].meant
@@ -538,6 +606,13 @@ class RuleIndex:
 
     def _crowded_nodes(self, pod: PodInfo, spread: SpreadRule, matching: int, tolerated: int) -> int:
         """The nodes of domains that have too many pods already."""
+        counts, least = self._counts(pod, spread, matching, tolerated)
+        most = spread.max_skew + least - spread.counts_itself
+        domains = self._of_key(spread.near.key)
+        return bitset_union(domains.nodes[value] for value, number in counts.items() if number > most)
+
+    def _counts(self, pod: PodInfo, spread: SpreadRule, matching: int, tolerated: int) -> tuple[Counter[str], int]:
+        """The pods that are to be spread, by domain, and how many the emptiest has."""
         scope = self._everywhere
         for each in pod.rules.spread:
             scope &= self._of_key(each.near.key).all
@@ -549,9 +624,7 @@ class RuleIndex:
         spend(len(domains.nodes), "pods that are to be spread")
         counts = self._tracked[spread.near].meant.within(scope)
         present = [value for value, nodes in domains.nodes.items() if nodes & scope]
-        least = min((counts[value] for value in present), default=0) if len(present) >= spread.min_domains else 0
-        most = spread.max_skew + least - spread.counts_itself
-        return bitset_union(domains.nodes[value] for value, number in counts.items() if number > most)
+        return counts, min((counts[value] for value in present), default=0) if len(present) >= spread.min_domains else 0
 
     def _about(self, pod: PodInfo) -> Iterator[_Tracked]:
         """The rules that mean a pod, each once."""

@@ -166,6 +166,7 @@ class Profile(msgspec.Struct, frozen=True):
         spreads_services: whether pods of Services without constraints of their own are spread.
         has_scoring_extender: whether an extender scores nodes, too; what it gives is in `unknown`.
         unknown: what else has pods go elsewhere and is not evaluated: plugins of others, arguments, and what it lacks.
+        assumed: what it was taken for, because it was not found, a clause; empty: it is the scheduler's own.
     """
 
     weights: tuple[tuple[str, int], ...] = tuple(sorted(_WEIGHTS.items()))
@@ -174,6 +175,7 @@ class Profile(msgspec.Struct, frozen=True):
     spreads_services: bool = True
     has_scoring_extender: bool = False
     unknown: tuple[str, ...] = ()
+    assumed: str = ""
 
     @classmethod
     def of(cls, written: Any, extenders: Any = ()) -> Profile:
@@ -239,9 +241,19 @@ SHIPPED_WITHOUT_DEVICES: Final = Profile(
 SHIPPED: Final = msgspec.structs.replace(SHIPPED_WITHOUT_DEVICES, resources=(*_CORE, (KVM_DEVICE, 2)))
 Profiles: TypeAlias = Mapping[str, Profile]  # by the schedulerName
 SHIPPED_PROFILES: Final[Profiles] = MappingProxyType({"kubevirt": SHIPPED})
+_WHERE: Final = f"ConfigMap {names.SECOND_SCHEDULER}/{names.SECOND_SCHEDULER}"
+_NOT_FOUND: Final = f"{_WHERE} does not have it, so the %s is assumed"
+# The shipped ones, where nothing shows that the scheduler runs with them.
+ASSUMED_PROFILES: Final[Profiles] = MappingProxyType(
+    {
+        name: msgspec.structs.replace(profile, assumed=_NOT_FOUND % "shipped one")
+        for name, profile in SHIPPED_PROFILES.items()
+    }
+)
+ASSUMED_OTHER: Final = msgspec.structs.replace(OTHER, assumed=_NOT_FOUND % "stock one without ImageLocality")
 
 
 def profile_of(profiles: Profiles, scheduler: str) -> Profile:
     """The profile by which a scheduler places pods; one that is not known is taken for the stock one without images."""
     name = scheduler or names.DEFAULT_SCHEDULER
-    return profiles.get(name) or (STOCK if name == names.DEFAULT_SCHEDULER else OTHER)
+    return profiles.get(name) or (STOCK if name == names.DEFAULT_SCHEDULER else ASSUMED_OTHER)

@@ -27,7 +27,7 @@ from webhook.k8s.types.selectors import (
     Term,
     integer,
 )
-from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, KVM_DEVICE, Node, Tolerated, format_amount
+from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, KVM_DEVICE, ZONE, Node, Tolerated, format_amount
 
 
 class Origin:
@@ -53,6 +53,10 @@ class Origin:
     RESERVATION: Final = "reservation"
     SPREAD: Final = "spread"
     POD_AFFINITY: Final = "pod affinity"
+    DEFAULT: Final = "default"
+    GROUP: Final = "group"
+    APART: Final = "apart"
+    TOGETHER: Final = "together"
 
 
 _SOURCES: Final = {
@@ -65,6 +69,8 @@ _SOURCES: Final = {
     Origin.NAMESPACE: "the namespace's node selector",
     Origin.SPREAD: "a hard topology spread constraint of the VM",
     Origin.POD_AFFINITY: "the VM's pod affinity",
+    Origin.DEFAULT: "a default of kubevirt-webhook",
+    Origin.GROUP: "the VM's group",
 }
 # What requires a label, a clause, and why nodes are without it; of node affinities `OneOf.lacking` says that instead.
 _WORDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -81,7 +87,12 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
         "VMs that may reserve the same volume must run on different nodes",
         "where another VM reserves the same volume",
     ),
+    Origin.APART: ("the VMs of its group must be apart", "where another VM of its group runs"),
+    Origin.TOGETHER: ("the VMs of its group must be together", "where no other VM of its group runs"),
 }
+_DOMAINS: Final = {HOSTNAME: "node", ZONE: "zone", "topology.kubernetes.io/region": "region"}
+# These say which nodes they are about without naming a label.
+_WITHOUT_LABEL: Final = (Origin.SOURCE_NODE, Origin.RESERVATION, Origin.APART, Origin.TOGETHER)
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False):
@@ -121,24 +132,47 @@ class UnmetRequirement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Label(Requirement, frozen=True, gc=False):
-    """A requirement on one label of the node."""
+    """A requirement on one label of the node.
+
+    Attributes:
+        source: what requires it, a noun phrase, where that is more than its origin says.
+    """
 
     expression: Expression
+    source: str = ""
 
     @property
     def clause(self) -> str:
         """The requirement as a clause that names its origin."""
-        return _WORDS[self.origin][0].format(self.expression)
+        if self.source:
+            return f"{self.source} requires {self.expression}"
+        words = _WORDS[self.origin][0].format(self.expression)
+        return f"{words} by {self._domain}" if self._domain else words
+
+    @property
+    def _domain(self) -> str:
+        """By what the VMs of a group are apart or together, where that is more than the node."""
+        if self.origin not in (Origin.APART, Origin.TOGETHER) or self.expression.key == HOSTNAME:
+            return ""
+        return domain_word(self.expression.key)
 
     @property
     def lacking(self) -> str:
         """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
-        by = _WORDS[self.origin][1]
-        return by if self.origin in (Origin.SOURCE_NODE, Origin.RESERVATION) else f"{self.expression.lacking} ({by})"
+        if self._domain:
+            which = "another" if self.origin == Origin.APART else "no other"
+            return f"in whose {self._domain} {which} VM of its group runs"
+        by = f"required by {self.source}" if self.source else _WORDS[self.origin][1]
+        return by if self.origin in _WITHOUT_LABEL else f"{self.expression.lacking} ({by})"
 
     def _unmet(self, node: Node) -> Iterable[str]:
         value = node.labels.get(self.expression.key)
         return () if self.expression.accepts(value) else (f"has {_label(self.expression.key, value)}",)
+
+
+def domain_word(key: str) -> str:
+    """A topology key as people say it: ``zone``; a key that is not Kubernetes' own stays as it is."""
+    return _DOMAINS.get(key, key)
 
 
 def _label(key: str, value: str | None) -> str:

@@ -27,8 +27,14 @@ class _RunningContainer(ContainerRequests, frozen=True):
     image: str | None = None
 
 
+class _RunningClaim(View, frozen=True):
+    claim_name: str | None = None
+
+
 class _RunningVolume(View, frozen=True):
+    name: str | None = None
     image: ImageVolumeSource | None = None
+    persistent_volume_claim: _RunningClaim | None = None
 
 
 class _RunningPodSpec(LauncherPodSpec, frozen=True):
@@ -53,6 +59,16 @@ class RunningPod(LauncherPod, frozen=True):
         """That of the container in which KubeVirt runs the guest; empty: there is none."""
         containers = (self.spec.containers if self.spec else None) or ()
         return next((each.image or "" for each in containers if each and each.name == COMPUTE), "")
+
+    @property
+    def claims(self) -> dict[str, str]:
+        """The names of the PersistentVolumeClaims that it mounts, by volume."""
+        mounted = (each for each in (self.spec.volumes if self.spec else None) or () if each)
+        return {
+            each.name or "": each.persistent_volume_claim.claim_name or ""
+            for each in mounted
+            if each.persistent_volume_claim
+        }
 
     @property
     def image_volumes(self) -> tuple[str, ...]:

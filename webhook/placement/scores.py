@@ -206,9 +206,9 @@ class ImageIndex:
     def __init__(self, listed: Iterable[tuple[int, Mapping[str, int]]]) -> None:
         self._nodes: Final[dict[str, int]] = {}
         self._sizes: Final[dict[str, int]] = {}
-        self._total = 0
+        self._listing = 0
         for position, images in listed:
-            self._total += 1
+            self._listing |= 1 << position
             for name, size in images.items():
                 self._nodes[name] = self._nodes.get(name, 0) | 1 << position
                 # kube-scheduler takes the size that it has seen first.
@@ -217,10 +217,11 @@ class ImageIndex:
     def scores(self, images: Sequence[str], everyone: int) -> NodesByNumber:
         """What ImageLocality gives to nodes for the images of a pod's containers; empty: the same to all."""
         sums: dict[int, int] = {0: everyone}
+        total_nodes = (self._listing & everyone).bit_count()
         for image in images:
             name = full_name(image)
-            if nodes := self._nodes.get(name):
-                scaled = int(self._sizes[name] * (nodes.bit_count() / self._total))
+            if nodes := self._nodes.get(name, 0) & everyone:
+                scaled = int(self._sizes[name] * (nodes.bit_count() / total_nodes))
                 parts = [(total + scaled, at & nodes) for total, at in sums.items()]
                 rest = [(total, at & ~nodes) for total, at in sums.items()]
                 sums = group_by_number(each for each in (*parts, *rest) if each[1])

@@ -62,9 +62,14 @@ _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 _NO_LIMITS: Final[Mapping[str, int]] = {}
 # What requires labels of nodes otherwise than by the pod's own selector and node affinity: rules between pods, and
 # where volumes are. PodTopologySpread counts the pods there.
-_NOT_OF_THE_POD: Final = (Origin.RESERVATION, Origin.SPREAD, Origin.POD_AFFINITY, Origin.VOLUMES)
+_NOT_OF_THE_POD: Final = (
+    *(Origin.RESERVATION, Origin.SPREAD, Origin.POD_AFFINITY, Origin.VOLUMES),
+    *(Origin.APART, Origin.TOGETHER),
+)
 # Sizes of pods whose scores are kept; each takes some 50 KB with 5,000 nodes.
 MOST_SIZES: Final = 1000
+# Changes that are kept for those scores; a simulation of losses makes thousands of them a second.
+_MOST_CHANGES: Final = 100_000
 # kube-scheduler's minFeasibleNodesToFind and minFeasibleNodesPercentageToFind.
 _LEAST_TO_SCORE: Final = 100
 _LEAST_PERCENTAGE_TO_SCORE: Final = 5
@@ -174,30 +179,16 @@ class Simulation:
         self._resources: Final[dict[int, NodeResources]] = {}
         self._free: Final[dict[str, NumberIndex]] = {}
         self._everyone = 0
-        taints: dict[Taint, int] = {}
-        images: list[tuple[int, dict[str, int]]] = []
+        self._taints: Final[dict[Taint, int]] = {}
         self._index: Final = index
+        self._most: Final = most
         for name, view in views.items():
-            position = index.position(name)
-            if position is None:
-                continue
-            bit = 1 << position
-            self._everyone |= bit
-            allocatable = {
-                resource: min(amount, most.get(resource, amount)) for resource, amount in allocatable_of(view).items()
-            }
-            self._resources[position] = NodeResources(allocatable)
-            for resource, amount in allocatable.items():
-                if resource not in self._free:
-                    self._free[resource] = NumberIndex()
-                self._free[resource].flip(amount, bit)
-            for taint in {*((view.spec.taints if view.spec else None) or ())}:
-                if taint.effect == _PREFER_NO_SCHEDULE:
-                    taints[taint] = taints.get(taint, 0) | bit
-            if isinstance(view, NodeWithImages):
-                images.append((position, _image_sizes(view)))
-        self._taints: Final = taints
-        self._images: Final = ImageIndex(images)
+            self.add_node(name, view)
+        self._images: Final = ImageIndex(
+            (position, _image_sizes(view))
+            for name, view in views.items()
+            if isinstance(view, NodeWithImages) and (position := index.position(name)) is not None
+        )
         # What does not change: by tolerations, by preferred terms, by images.
         self._soft_taints: Final[dict[tuple[Toleration, ...], NodesByNumber]] = {}
         self._preferred: Final[dict[tuple[tuple[Term, int], ...], NodesByNumber]] = {}
@@ -205,6 +196,26 @@ class Simulation:
         # The positions of nodes on which something is free or taken that was not, in order.
         self._changes: Final[list[int]] = []
         self._kept_scores: Final[dict[tuple[object, ...], _ResourceScores]] = {}
+
+    def add_node(self, name: str, view: NodeWithoutImages) -> None:
+        """Have one node more of the index, whose images do not count, before any pod is on it."""
+        position = self._index.position(name)
+        if position is None:
+            return
+        bit = 1 << position
+        self._everyone |= bit
+        most = self._most
+        allocatable = {
+            resource: min(amount, most.get(resource, amount)) for resource, amount in allocatable_of(view).items()
+        }
+        self._resources[position] = NodeResources(allocatable)
+        for resource, amount in allocatable.items():
+            if resource not in self._free:
+                self._free[resource] = NumberIndex()
+            self._free[resource].flip(amount, bit)
+        for taint in {*((view.spec.taints if view.spec else None) or ())}:
+            if taint.effect == _PREFER_NO_SCHEDULE:
+                self._taints[taint] = self._taints.get(taint, 0) | bit
 
     def resources(self, position: int) -> NodeResources:
         """What pods can request of a node, and what is left of it."""
@@ -248,7 +259,7 @@ class Simulation:
 
     def _apart(self, pod: SimulatedPod, eligibility: Eligibility) -> Iterator[tuple[str, int]]:
         """What other pods keep a pod from, each with the nodes, as a bitset."""
-        matching, tolerated = _inclusion(eligibility) if pod.info.rules.spread else (-1, -1)
+        matching, tolerated = inclusion(eligibility) if pod.info.rules.spread else (-1, -1)
         return self.rules.excluded_nodes(pod.info, matching, tolerated)
 
     # -- scores --------------------------------------------------------------------------------------------------------
@@ -282,10 +293,18 @@ class Simulation:
 
     def most_free(self, nodes: int) -> int:
         """The position of the node with most free memory, the first of several."""
-        for alike in self._free[MEMORY].descending():
+        position = self.most_free_of(nodes, MEMORY)
+        if position is None:
+            raise ValueError("no node has any memory")
+        return position
+
+    def most_free_of(self, nodes: int, resource: str) -> int | None:
+        """The position of the node with most of a resource free, the first of several; None: none has the resource."""
+        free = self._free.get(resource)
+        for alike in free.descending() if free else ():
             if matches := alike & nodes:
                 return (matches & -matches).bit_length() - 1
-        raise ValueError("no node has any memory")
+        return None
 
     def least_free(self, nodes: int, pod: SimulatedPod) -> int:
         """The position of the node that a pod fills best: with the least free memory of those with enough."""
@@ -329,7 +348,7 @@ class Simulation:
             scored = scores.normalize(self._preferring(pod), nodes)
             yield from _weighted(profile, profiles.NODE_AFFINITY, scored)
         if preferences.spread and profile.weight(profiles.SPREAD):
-            scored = self.rules.spread_scores(pod.info, nodes, *_inclusion(eligibility))
+            scored = self.rules.spread_scores(pod.info, nodes, *inclusion(eligibility))
             yield from _weighted(profile, profiles.SPREAD, scored)
         if profile.weight(profiles.POD_AFFINITY):
             yield from _weighted(profile, profiles.POD_AFFINITY, self.rules.affinity_scores(pod.info, nodes))
@@ -421,6 +440,16 @@ class Simulation:
 
     # -- moves ---------------------------------------------------------------------------------------------------------
 
+    def lose(self, nodes: int) -> None:
+        """Have nodes be gone, as a bitset, or have those that were gone be back, before and after their pods.
+
+        No eligibility of theirs may be asked about meanwhile (`Eligibility.without`).
+        """
+        self._everyone ^= nodes
+        self.rules.lose(nodes)
+        # Of images, it counts how many nodes have them.
+        self._listed.clear()
+
     def bind(self, pod: SimulatedPod, position: int) -> None:
         """Have a pod be on a node, whether it fits there or not."""
         self._change(pod, position, 1)
@@ -437,6 +466,10 @@ class Simulation:
             for resource, amount in before:
                 self._free[resource].flip(amount, bit)
                 self._free[resource].flip(resources.free[resource], bit)
+            if len(self._changes) >= _MOST_CHANGES:
+                # Each size is scored anew then, when it is asked about next.
+                self._changes.clear()
+                self._kept_scores.clear()
             self._changes.append(position)
         self.rules.add(pod.info, position, number)
 
@@ -485,7 +518,7 @@ def _weighted(profile: Profile, plugin: str, scored: NodesByNumber) -> Iterator[
         yield plugin, {weight * score: nodes for score, nodes in scored.items()}
 
 
-def _inclusion(eligibility: Eligibility) -> tuple[int, int]:
+def inclusion(eligibility: Eligibility) -> tuple[int, int]:
     """The nodes that a pod's selector and affinity allow, and those whose taints it tolerates, as bitsets."""
     unmatched = untolerated = 0
     for failure in eligibility.failures:

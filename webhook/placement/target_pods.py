@@ -27,6 +27,8 @@ from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.kubevirt.releases.capabilities import REQUIRES_CPU_VENDOR, SELECTS_SNP_AND_TDX_NODES
 from webhook.kubevirt.releases.release import Release
 from webhook.placement import machines, nodes
+from webhook.placement.additions import NO_ADDITIONS, NO_POD_ADDITIONS, Additions, PodAdditions
+from webhook.placement.groups import GroupPlacement
 from webhook.placement.nodes import HOSTNAME, TRUE, Node, labels_starting_with
 from webhook.placement.requirements import (
     Allocatable,
@@ -112,7 +114,7 @@ def lacks_host_model(vmi: machines.Vmi, source_pod: machines.LauncherPod | None,
     """
     if source_pod is None or source_node is None or vmi.cpu.model != machines.HOST_MODEL:
         return False
-    return not _inherited_cpu(vmi, source_pod.node_selector, source_node.labels)
+    return not inherited_cpu(vmi, source_pod.node_selector, source_node.labels)
 
 
 def is_sticky_label(key: str) -> bool:
@@ -221,20 +223,26 @@ def unexplained_labels(
     configuration: ClusterConfig,
     added: Mapping[str, str],
     labels: tuple[Label, ...] = (),
+    additions: PodAdditions = NO_POD_ADDITIONS,
 ) -> dict[str, str]:
     """What the present pod's node selector has from elsewhere than KubeVirt, its settings, the VM and a migration.
 
-    ``added`` is what the migration added that created the pod, ``labels`` is what the pod's RuntimeClass requires.
+    ``added`` is what the migration added that created the pod, ``labels`` is what the pod's RuntimeClass requires, and
+    ``additions`` is what policies can have added.
     """
     spec = vmi.spec or machines.PlacedVmiSpec()
     expected: dict[str, str | None] = {**added, **configuration.node_selectors, **(spec.node_selector or {})}
     expected |= {label.expression.key: label.expression.values[0] for label in labels}
+    for label in additions.selector:
+        expected.setdefault(label.expression.key, label.expression.values[0])
     expected |= {key: pod.node_selector.get(key) for key in (nodes.ARCHITECTURE, nodes.CPU_MANAGER_BEFORE)}
     left = [(key, value) for key, value in pod.node_selector.items() if expected.get(key) != value]
     return {key: value for key, value in left if not _is_kubevirts(key)}
 
 
-def foreign_affinity(pod: machines.LauncherPod, vmi: machines.Vmi, added: Mapping[str, str]) -> OneOf | None:
+def foreign_affinity(
+    pod: machines.LauncherPod, vmi: machines.Vmi, added: Mapping[str, str], additions: PodAdditions = NO_POD_ADDITIONS
+) -> OneOf | None:
     """The required node affinity that the present pod has from elsewhere than the VM, KubeVirt and a migration.
 
     Mutating webhooks add it (kubevirt-aie-webhook, for example), to every term, since terms are alternatives.
@@ -243,6 +251,7 @@ def foreign_affinity(pod: machines.LauncherPod, vmi: machines.Vmi, added: Mappin
         pod: the present pod.
         vmi: the VM.
         added: what the migration added that created the pod: `webhook.policies.migration.pods` holds the pod to it.
+        additions: what policies can have added to the pod.
 
     Returns:
         What remains of each term; None where a term has nothing more, so that nothing more is required, or where the
@@ -255,6 +264,7 @@ def foreign_affinity(pod: machines.LauncherPod, vmi: machines.Vmi, added: Mappin
     spend(_EXPRESSION_STEPS * (required.size + (own.size if own else 0)), "expressions of the node affinity")
     explained = {Expression(key, DOES_NOT_EXIST) for key in forbidden_labels(vmi)}
     explained |= {Expression.equals(key, value) for key, value in added.items()}
+    explained |= {label.expression for label in additions.required}
     was_target = pod.meta.label(machines.JOB_UID) is not None
     shown = required.terms()
     # Whoever adds to the terms keeps their order.
@@ -277,17 +287,21 @@ def foreign_affinity(pod: machines.LauncherPod, vmi: machines.Vmi, added: Mappin
     return OneOf(Origin.AFFINITY, tuple(dict.fromkeys(terms))) if terms else None
 
 
-def foreign_pod_rules(pod: machines.LauncherPod, vmi: machines.Vmi) -> str:
+def foreign_pod_rules(pod: machines.LauncherPod, vmi: machines.Vmi, group: GroupPlacement | None = None) -> str:
     """The rules about other pods that the present pod has and the VM has not, a noun phrase; empty: none.
 
-    KubeVirt itself keeps a target pod apart from the pod that the VM leaves, and VMs with the same reservation.
+    Those of its ``group`` are known. KubeVirt itself keeps a target pod apart from the pod that the VM leaves, and VMs
+    with the same reservation.
     """
     spec, own = pod.spec or machines.LauncherPodSpec(), vmi.spec or _NO_SPEC
     affinity, mine = spec.affinity or Affinity(), own.affinity or Affinity()
     rules = []
-    if _required(affinity.pod_affinity) and not _required(mine.pod_affinity):
+    near = any(not _is_groups_rule(each, group) for each in _required(affinity.pod_affinity))
+    if near and not _required(mine.pod_affinity):
         rules.append("a required pod affinity")
-    apart = any(not _is_kubevirts_rule(each) for each in _required(affinity.pod_anti_affinity))
+    apart = any(
+        not (_is_kubevirts_rule(each) or _is_groups_rule(each, group)) for each in _required(affinity.pod_anti_affinity)
+    )
     if apart and not _required(mine.pod_anti_affinity):
         rules.append("a required pod anti-affinity")
     constraints = (each for each in spec.topology_spread_constraints or () if each)
@@ -308,6 +322,14 @@ def _is_kubevirts_rule(term: Any) -> bool:
     labels, expressions = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
     keys = [*labels, *(each.get("key", "") for each in expressions if isinstance(each, dict))]
     return bool(keys) and all(isinstance(key, str) and _is_kubevirts(key) for key in keys)
+
+
+def _is_groups_rule(term: Any, group: GroupPlacement | None) -> bool:
+    """Whether a term of affinity between pods selects the pods of a group."""
+    match term:
+        case {"labelSelector": {"matchLabels": dict(labels)}}:
+            return group is not None and labels == group.selector
+    return False
 
 
 def namespace_labels(annotation: str | None, shown: Mapping[str, str]) -> tuple[Label, ...]:
@@ -366,6 +388,7 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
     requests: Mapping[str, int] | None = None,
     admitted: Iterable[Requirement] = (),
     tolerations: tuple[Toleration, ...] = (),
+    additions: Additions = NO_ADDITIONS,
 ) -> Requirements:
     """All that the target pod of a migration requires of a node, what the migration adds first.
 
@@ -379,6 +402,7 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
         requests: what the target pod requests (`demand`), by resource.
         admitted: what admission plugins add to the node selector of every pod.
         tolerations: what they add to its tolerations, beside those that the present pod shows.
+        additions: what policies of this server add to the pods of the VM.
     """
     receives = migration.receives
     pod = source_pod.node_selector if source_pod and not receives else {}
@@ -390,7 +414,7 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
     label_count = len(pod) + len(added) + len(spec.node_selector or ()) + len(vmi.cpu.features or ()) + len(source)
     # An upper bound: each one is built, compared and looked up.
     spend(_LABEL_STEPS * label_count, "labels that are required of nodes")
-    carried = _inherited_cpu(vmi, pod, labels)
+    carried = inherited_cpu(vmi, pod, labels)
     layer = _layer(vmi, spec, configuration, pod)
     if carried:
         # Else KubeVirt overwrites it.
@@ -413,10 +437,29 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
     required += _exclude_source(vmi, source_node, labels, receives=receives)
     # The present pod's tolerations are the VM's and those that admission plugins add: a RuntimeClass's, a namespace's.
     shown = _read_tolerations(source_pod.spec.tolerations) if source_pod and source_pod.spec else ()
-    required += _taint_requirements(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*shown, *tolerations))
+    shown = tuple([each for each in shown if each not in additions.present.tolerations])
+    admitted_tolerations = (*shown, *tolerations, *additions.next.tolerations)
+    required += _taint_requirements(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=admitted_tolerations)
     required += admitted
     required += _resource_requirements(requests or {}, configuration)
-    return tuple(required)
+    return _with_additions(required, additions.next)
+
+
+def _with_additions(required: Sequence[Requirement], additions: PodAdditions) -> Requirements:
+    """The requirements with what policies add; a label in the pod's node selector gives way to any other of its key."""
+    labels = (each for each in required if isinstance(each, Label))
+    selected = {each.expression.key for each in labels if each.expression.operator == IN}
+    added = [each for each in additions.selector if each.expression.key not in selected]
+    named = [_name_source(each, additions.sources) for each in required] if additions.sources else required
+    return (*named, *added, *additions.required)
+
+
+def _name_source(required: Requirement, sources: Mapping[str, str]) -> Requirement:
+    """The requirement, by a policy's value where that is why KubeVirt requires it."""
+    if not isinstance(required, Label) or required.origin != Origin.KUBEVIRT:
+        return required
+    source = sources.get(required.expression.key)
+    return Label(Origin.DEFAULT, required.expression, source) if source else required
 
 
 def requirement_gaps(
@@ -519,7 +562,7 @@ def _taint_requirements(
     return (Untainted(Origin.TAINTS, tolerations), Uncordoned(Origin.CORDONED, tolerations))
 
 
-def _inherited_cpu(vmi: machines.Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> Mapping[str, str]:
+def inherited_cpu(vmi: machines.Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> Mapping[str, str]:
     """The CPU that a host-model VM took over from where it started.
 
     If its present pod requires any CPU feature or model, KubeVirt takes those: it has migrated before. (The features

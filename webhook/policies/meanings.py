@@ -19,6 +19,9 @@ from webhook.names import PolicyName
 from webhook.policies.registry import POLICIES
 from webhook.policy import AnyPolicy
 
+# Letters.
+_SHORT_WORD: Final = 3
+
 
 class CodeMeaning(msgspec.Struct, frozen=True):
     """A reason code for people.
@@ -67,8 +70,18 @@ def similar(code: str, codes: Collection[str] = MEANINGS) -> list[str]:
     if near := get_close_matches(code.lower(), codes, n=3, cutoff=0.6):
         return near
     words = Counter(word for each in codes for word in each.split("-"))
-    meant = {match for word in re.findall("[a-z]{4,}", code.lower()) for match in get_close_matches(word, words, n=3)}
-    # A word that few codes have says more.
-    scores = {each: sum(1 / words[word] for word in meant & set(each.split("-"))) for each in codes}
-    near = sorted((each for each in codes if scores[each]), key=lambda each: -scores[each])[:3]
+    # A short word is similar to too many.
+    typed = {
+        word: get_close_matches(word, words, n=3, cutoff=0.6 if len(word) > _SHORT_WORD else 1.0)
+        for word in re.findall("[a-z]{3,}", code.lower())
+    }
+
+    def score(each: str) -> tuple[int, float]:
+        """How many of the typed words it has; of equal codes, one that has a word of few codes says more."""
+        own = set(each.split("-"))
+        found = [[word for word in near if word in own] for near in typed.values()]
+        return sum(map(bool, found)), sum(max((1 / words[word] for word in near), default=0.0) for near in found)
+
+    scores = {each: score(each) for each in codes}
+    near = sorted((each for each in codes if scores[each][0]), key=scores.__getitem__, reverse=True)[:3]
     return near or get_close_matches(code.lower(), codes, n=3, cutoff=0.4)

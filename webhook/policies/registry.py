@@ -7,9 +7,12 @@ from typing import Final
 
 from webhook.policies.defaults.policy import POLICY as DEFAULTS
 from webhook.policies.eviction.policy import POLICY as EVICTION
+from webhook.policies.groups.policy import POLICY as GROUPS
+from webhook.policies.headroom.policy import POLICY as HEADROOM
 from webhook.policies.instancetypes.policy import POLICY as INSTANCETYPES
 from webhook.policies.migration.policy import POLICY as MIGRATION
 from webhook.policies.naming.policy import POLICY as NAMING
+from webhook.policies.preemption.policy import POLICY as PREEMPTION
 from webhook.policies.scheduling.policy import POLICY as SCHEDULING
 from webhook.policies.sizes.policy import POLICY as SIZES
 from webhook.policy import AnyPolicy, Endpoint
@@ -23,6 +26,9 @@ POLICIES: Final[tuple[AnyPolicy, ...]] = (
     NAMING,
     SIZES,
     DEFAULTS,
+    GROUPS,
+    PREEMPTION,
+    HEADROOM,
 )
 BY_NAME: Final = {policy.name: policy for policy in POLICIES}
 

@@ -30,7 +30,7 @@ from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
-from webhook.facts import Facts, NotInMemory, Unreadable, from_memory
+from webhook.facts import Facts, FindAdditions, NotInMemory, Unreadable, find_none, from_memory
 from webhook.names import Mode
 from webhook.policy import Endpoint
 from webhook.review.driver import confirmed, drive
@@ -92,6 +92,7 @@ class Reviewer:
         audit: gets a record of every evaluation.
         observers: get every evaluation, one after the other.
         wall: returns Unix time in seconds.
+        additions: returns, for the settings in force, what finds what policies add to launcher pods.
     """
 
     def __init__(
@@ -101,12 +102,14 @@ class Reviewer:
         audit: Sink,
         *observers: Observer,
         wall: Callable[[], float] = time.time,
+        additions: Callable[[Settings], FindAdditions] = lambda _: find_none,
     ) -> None:
         self.cluster: Final = cluster
         self._settings: Final = settings
         self._audit: Final = audit
         self._observers: Final = observers
         self._wall: Final = wall
+        self._additions: Final = additions
         self._scopes: Final = Scopes()
 
     async def evaluate(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Evaluation:
@@ -124,8 +127,9 @@ class Reviewer:
         """
         start = time.perf_counter()
         received = endpoint.codec.decode(body)
-        facts = Facts(self._wall(), self.cluster.peek, verified=verified)
-        review = _Review(endpoint, received, facts, self._settings(), start)
+        settings = self._settings()
+        facts = Facts(self._wall(), self.cluster.peek, verified=verified, additions=self._additions(settings))
+        review = _Review(endpoint, received, facts, settings, start)
         try:
             evaluation = await drive(_decide(review, self._scopes), self.cluster, facts, deadline, endpoint.path)
         except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does
@@ -240,7 +244,7 @@ async def _decide(review: _Review, scopes: Scopes) -> Evaluation:
         return _evaluation(review, mode, Decision((where.reason or common.out_of_scope,)), "skipped")
     if received.malformed:
         return _not_evaluable(review, mode, received.malformed)
-    view = request.object
+    view = endpoint.object_of(request)
     is_other = (request.sub_resource or "") != endpoint.sub_resource
     if is_other or view is None:
         reason = common.other_subresource(request.sub_resource) if is_other else common.no_object(request.operation)
@@ -300,10 +304,13 @@ def _undecided(review: _Review, mode: Mode, reason: Reason, denial_code: int | N
 
 
 def _not_evaluable(review: _Review, mode: Mode, why: str, code: str = common.INVALID_OBJECT) -> Evaluation:
-    """The answer to an object that cannot be evaluated: what mutates leaves it alone, what validates denies it."""
+    """The answer to an object that cannot be evaluated: what mutates leaves it alone, what validates denies it.
+
+    What has another reason to deny than the object leaves it alone, too.
+    """
     endpoint = review.endpoint
     reason = common.not_evaluable(endpoint.kind, why, code)
-    if endpoint.verb == "mutate":
+    if endpoint.verb == "mutate" or not endpoint.denies:
         decision = Decision((reason,), warnings=(common.allowed_unchanged(endpoint.kind, reason),))
     else:
         decision = Decision((reason,), denial=Denial(422, common.correct_the_object(reason)))

@@ -70,6 +70,8 @@ class Scopes:
 
         The scope is `Unavailable` where its namespace is.
         """
+        if isinstance(request.object, Namespace):
+            return await _of_object(policy, stage, request.object, facts, settings)
         name = request.namespace or ""
         cached = self._cache.get((policy, stage, name))
         if (
@@ -93,6 +95,18 @@ class Scopes:
         return scope, section
 
 
+async def _of_object(
+    policy: PolicyName, stage: Stage, namespace: Namespace, facts: Facts, settings: Settings
+) -> tuple[Scope | Unavailable, Any]:
+    """The scope of a request that writes a namespace: what it will say, as for the API server's namespaceSelector."""
+    section = settings.policy(policy)
+    name = namespace.meta.name or ""
+    if await _is_excluded(name, facts, settings.every_excluded_namespace):
+        return _off(common.excluded_namespace(name)), section
+    scope = _scope_of(namespace, policy, stage, section.cluster_wide)
+    return scope, section.with_annotations(namespace.meta.annotations or _NO_ANNOTATIONS)
+
+
 async def of_namespace(
     policy: PolicyName, stage: Stage, namespace: str, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
 ) -> Scope | Unavailable:
@@ -110,10 +124,7 @@ async def of_namespace(
     """
     if not namespace:
         return _off(common.no_namespace)
-    if namespace not in excluded:
-        install = await facts.get(KubeVirtKey())
-        excluded = install.namespaces if isinstance(install, KubeVirtInstall) else frozenset()
-    if namespace in excluded:
+    if await _is_excluded(namespace, facts, excluded):
         return _off(common.excluded_namespace(namespace))
     answer = await facts.get(NamespaceKey(namespace))
     scope = _scope_of(answer, policy, stage, cluster_wide)
@@ -123,6 +134,24 @@ async def of_namespace(
         answer = await facts.get(NamespaceKey(namespace, uncached=True))
         scope = _scope_of(answer, policy, stage, cluster_wide)
     return scope
+
+
+async def enforces(
+    policy: PolicyName, namespace: Namespace | None, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
+) -> bool:
+    """Whether a policy is in mode ``enforce`` in a namespace, as it was read; for forecasts, which change nothing."""
+    name = (namespace.meta.name if namespace else None) or ""
+    if namespace is None or await _is_excluded(name, facts, excluded):
+        return False
+    scope = _scope_of(namespace, policy, "enforce", cluster_wide)
+    return isinstance(scope, Scope) and scope.mode == names.ENFORCE
+
+
+async def _is_excluded(namespace: str, facts: Facts, excluded: frozenset[str]) -> bool:
+    if namespace in excluded:
+        return True
+    install = await facts.get(KubeVirtKey())
+    return isinstance(install, KubeVirtInstall) and namespace in install.namespaces
 
 
 def _scope_of(

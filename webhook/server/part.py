@@ -18,7 +18,8 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from webhook.admission.audit import AnyRecord, Sink
-from webhook.cluster.source import Cluster, NodeReports
+from webhook.cluster.source import Cluster, NodeReports, Reader
+from webhook.facts import Key
 from webhook.install.components import Component
 from webhook.k8s.client.api import Transport
 from webhook.review.reviewer import Observer
@@ -48,10 +49,14 @@ class ApiServer(msgspec.Struct, frozen=True):
     Attributes:
         connect: opens a connection of the part's own.
         report_nodes: gives a part more of each node than reviews need, from the first node on.
+        answer: has a part answer a fact's key, at once and from memory.
+        answer_later: has a part answer all keys of a kind, which takes its time.
     """
 
     connect: Connect
     report_nodes: Callable[[NodeReports], None]
+    answer: Callable[[Key[Any], Callable[[], object]], None]
+    answer_later: Callable[[type[Key[Any]], Reader], None]
 
 
 class ServerHandle(msgspec.Struct, frozen=True):

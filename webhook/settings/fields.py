@@ -1,11 +1,17 @@
-"""The types of single settings, each with its syntax, and how a setting says its mistake."""
+"""The types of single settings, each with its syntax, and how a setting says its mistake.
+
+A text that may say nothing is empty then, in files as in annotations, and never null: its type takes the empty text
+(`Syntax.or_empty`), which is the default. A type of which that is needed first gets an optional one beside it, as
+`Namespace` has `OptionalNamespace`. None is for numbers and sections, which have no value that says nothing, and
+for what is a field of Kubernetes' own, such as a toleration's key.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 from pydantic import (
@@ -84,12 +90,16 @@ class Syntax:
     longest: int
     fix: str
 
+    def or_empty(self) -> Syntax:
+        """The same, which the empty text has, too."""
+        return replace(self, pattern=f"({self.pattern})?")
+
     def check(self, text: str) -> str:
         """The text; an error where it does not have the syntax."""
         if len(text) > self.longest:
-            raise mistake("too-long", f"{_shorten(text)} is longer than {self.longest} characters", "shorten it")
+            raise mistake("too-long", f"{quote(text)} is longer than {self.longest} characters", "shorten it")
         if not re.fullmatch(self.pattern, text):
-            raise mistake("syntax", f"{_shorten(text)} is not a valid {self.what}", self.fix)
+            raise mistake("syntax", f"{quote(text)} is not a valid {self.what}", self.fix)
         return text
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -97,10 +107,6 @@ class Syntax:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "maxLength": self.longest}
-
-
-def _shorten(text: str) -> str:
-    return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'
 
 
 def is_host(text: str) -> bool:
@@ -139,14 +145,12 @@ def _is_path(text: str) -> bool:
     return text.startswith("/") and "\0" not in text
 
 
-def form(
-    is_valid: Callable[[str], object], clause: str, fix: str, shown: Callable[[str], str] = _shorten
-) -> AfterValidator:
+def form(is_valid: Callable[[str], object], clause: str, fix: str) -> AfterValidator:
     """A syntax that no regular expression says; ``clause`` is about a text that does not have it."""
 
     def check(text: str) -> str:
         if not is_valid(text):
-            raise mistake("syntax", f"{shown(text)} {clause}", fix)
+            raise mistake("syntax", f"{quote(text)} {clause}", fix)
         return text
 
     return AfterValidator(check)
@@ -181,28 +185,29 @@ Address = Annotated[str, form(is_address, *_ADDRESS)]
 OptionalAddress = Annotated[str, form(lambda text: not text or is_address(text), *_ADDRESS)]
 _VERSION: Final = ("is not a valid KubeVirt version", "use for example 1.8 or v1.8.4")
 KubeVirtVersion = Annotated[str, form(lambda text: not text or parse_version(text) is not None, *_VERSION)]
-Namespace = Annotated[str, Syntax("namespace name", LABEL, 63, LOWER)]
-OptionalNamespace = Annotated[str, Syntax("namespace name", f"({LABEL})?", 63, LOWER)]
+_NAMESPACE: Final = Syntax("namespace name", LABEL, 63, LOWER)
+Namespace = Annotated[str, _NAMESPACE]
+OptionalNamespace = Annotated[str, _NAMESPACE.or_empty()]
 ServiceName = Annotated[
     str, Syntax("Service name", "[a-z]([-a-z0-9]*[a-z0-9])?", 63, f"{LOWER}; do not begin with a digit")
 ]
 SecretName = Annotated[str, Syntax("Secret name", SUBDOMAIN, 253, LOWER)]
 SchedulerName = Annotated[str, Syntax("scheduler name", SUBDOMAIN, 253, f"{LOWER}; dots may separate parts")]
 LabelKey = Annotated[str, Syntax("label key", f"({SUBDOMAIN}/)?{_QUALIFIED}", 317, "use NAME or DOMAIN/NAME")]
-LabelValue = Annotated[str, Syntax("label value", f"({_QUALIFIED})?", 63, "use letters, digits, -, _ and .")]
+LabelValue = Annotated[str, Syntax("label value", _QUALIFIED, 63, "use letters, digits, -, _ and .").or_empty()]
 _REGISTRY_FIX: Final = "use HOST or HOST:PORT in lower case, as references to images have it, for example quay.io"
-RegistryName = Annotated[str, form(_is_registry, "is not a valid registry", _REGISTRY_FIX, quote)]
+RegistryName = Annotated[str, form(_is_registry, "is not a valid registry", _REGISTRY_FIX)]
 _NETWORK_FIX: Final = "use for example 10.20.0.0/16, or one address"
 Network = Annotated[
     ipaddress.IPv4Network | ipaddress.IPv6Network, BeforeValidator(_network), WithJsonSchema({"type": "string"})
 ]
 _PATH: Final = ("is not an absolute path", "use for example /var/cache/kubevirt-webhook")
-OptionalPath = Annotated[str, form(lambda text: not text or _is_path(text), *_PATH, quote)]
+OptionalPath = Annotated[str, form(lambda text: not text or _is_path(text), *_PATH)]
 _OUTPUT: Final = (f"is neither {STDOUT} nor an absolute path", f"use {STDOUT} or a path such as /a/b")
-Output = Annotated[str, form(lambda text: text == STDOUT or _is_path(text), *_OUTPUT, quote)]
+Output = Annotated[str, form(lambda text: text == STDOUT or _is_path(text), *_OUTPUT)]
 # A client without a certificate has the empty name.
 _CLIENT: Final = ("is not a common name", "use that of the client's certificate, for example kube-apiserver")
-ClientName = Annotated[str, form(bool, *_CLIENT, quote), WithJsonSchema({"type": "string", "minLength": 1})]
+ClientName = Annotated[str, form(bool, *_CLIENT), WithJsonSchema({"type": "string", "minLength": 1})]
 Switch = Annotated[
     bool,
     BeforeValidator(_switch),

@@ -5,19 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from webhook.errors import InputError, InputErrors, quote
+from webhook.errors import InputError, quote
 from webhook.k8s.documents import Document, KeyPath, format_path
 from webhook.settings.fields import OWN_ERROR
 from webhook.text import pluralize
-
-M = TypeVar("M", bound=BaseModel)
 
 # Each takes a look through the file for its line, and a search for what was meant.
 MAX_MISTAKES: Final = 100
@@ -42,16 +40,25 @@ _MOVED: Final[Mapping[KeyPath, str]] = {
 }
 
 
-def validate_document(document: Document, model: type[M]) -> M:
-    """A document that is no settings file, such as a namespace's annotation, as a section of the settings.
+def validate_field(value: object, model: type[BaseModel], field: str) -> Any:
+    """A value that is in no settings file, such as a namespace's annotation, as a setting of a section.
+
+    Args:
+        value: text, or what was JSON.
+        model: the section.
+        field: the setting, by attribute.
 
     Raises:
-        InputErrors: all errors in the document.
+        InputError: the first mistake, in the words of a settings file; places are within the value.
     """
+    name = model.model_fields[field].alias or field
     try:
-        return model.model_validate(document.value, by_alias=True, by_name=False)
+        return getattr(model.model_validate({name: value}, by_alias=True, by_name=False), field)
     except ValidationError as error:
-        raise InputErrors(mistakes_in(error.errors(include_url=False), document, model)) from error
+        details = error.errors(include_url=False)[0]
+        path = _path_of(details, model)
+        clause, fix = _sentence(details, path, model, given=1)
+        raise InputError(clause, format_path(path[1:]), fix) from error
 
 
 def mistakes_in(
@@ -70,6 +77,15 @@ def mistakes_in(
 
 def _mistake(details: ErrorDetails, document: Document, model: type[BaseModel]) -> tuple[int, InputError]:
     """The line and the sentence of one of pydantic's errors."""
+    path = _path_of(details, model)
+    clause, fix = _sentence(details, path, model)
+    line = document.line_of(path)
+    what = f"{format_path(path)}: {clause}" if path else clause
+    return line, InputError(what, f"{document.file}:{line}", fix)
+
+
+def _path_of(details: ErrorDetails, model: type[BaseModel]) -> tuple[str | int, ...]:
+    """The setting that is wrong, by the keys of a file."""
     context = details.get("ctx") or {}
     path: tuple[str | int, ...] = ()
     for part in details["loc"]:
@@ -79,22 +95,18 @@ def _mistake(details: ErrorDetails, document: Document, model: type[BaseModel]) 
             path = (*path, alias if alias in node_at(path, model).get("properties", ()) else part)
     if context.get("key"):
         path = (*path, context["key"])
-    clause, fix = _sentence(details, context, path, model)
-    line = document.line_of(path)
-    what = f"{format_path(path)}: {clause}" if path else clause
-    return line, InputError(what, f"{document.file}:{line}", fix)
+    return path
 
 
-def _sentence(
-    details: ErrorDetails, context: Mapping[str, Any], path: KeyPath, model: type[BaseModel]
-) -> tuple[str, str]:
+def _sentence(details: ErrorDetails, path: KeyPath, model: type[BaseModel], given: int = 0) -> tuple[str, str]:
+    """What is wrong and what to do, as clauses; the first keys of the path are ``given`` and not named."""
     kind, value, node = details["type"], details["input"], node_at(path, model)
     if kind == OWN_ERROR:
-        return context["what"], context["fix"]
+        return details["ctx"]["what"], details["ctx"]["fix"]
     if kind == "extra_forbidden" and path in _MOVED:
         return "these are settings of the admin listener now", _MOVED[path]
     if kind == "extra_forbidden":
-        return "unknown setting", _suggest(path, model)
+        return "unknown setting", _suggest(path, model, given)
     if kind == "missing":
         return "required setting is missing", f"use for example {path[-1]}: {node['examples'][0]}"
     if kind == "literal_error":
@@ -124,7 +136,7 @@ def _describe(value: Any) -> str:
 
 
 def _join_alternatives(choices: Iterable[str]) -> str:
-    *others, last = choices
+    *others, last = (choice or '""' for choice in choices)
     return f"{', '.join(others)} or {last}" if others else last
 
 
@@ -139,15 +151,17 @@ def _fold(name: str) -> str:
     return name.replace("_", "").replace("-", "").casefold()
 
 
-def _suggest(path: KeyPath, model: type[BaseModel]) -> str:
+def _suggest(path: KeyPath, model: type[BaseModel], given: int) -> str:
     """Settings for an unknown key: with the same name in another spelling or section, or with a similar name."""
     *parent, key = path
     siblings = list(node_at(parent, model).get("properties", ()))
-    likely: list[KeyPath] = [place for place in _places(model) if _fold(place[-1]) == _fold(str(key))]
+    likely: list[KeyPath] = [
+        place for place in _places(model) if _fold(place[-1]) == _fold(str(key)) and place[:given] == path[:given]
+    ]
     if not likely and (near := _nearest_choice(str(key), siblings)):
         likely = [(*parent, near)]
     if likely:
-        return f"did you mean {_join_alternatives(map(format_path, likely))}?"
+        return f"did you mean {_join_alternatives(format_path(place[given:]) for place in likely)}?"
     return f"valid settings are {', '.join(siblings)}"
 
 
@@ -167,6 +181,10 @@ def node_at(path: KeyPath, model: type[BaseModel]) -> Mapping[str, Any]:
         else:
             others: Iterable[Mapping[str, Any]] = node.get("patternProperties", {}).values()
             node = node.get("properties", {}).get(part, next(iter(others), {}))
+        # What is optional is something or null.
+        chosen = [each for each in node.get("anyOf", ()) if each.get("type") != "null"]
+        if len(chosen) == 1:
+            node = {**node, **chosen[0]}
         if reference := node.get("$ref"):
             node = schema_of(model)["$defs"][reference.rpartition("/")[2]]
     return node

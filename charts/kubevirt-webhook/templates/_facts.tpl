@@ -22,6 +22,12 @@ schedulingClusterWide: {{ (dig "scheduling" "clusterWide" false $settings) }}
 instancetypesClusterWide: {{ (dig "instancetypes" "clusterWide" false $settings) }}
 migrationClusterWide: {{ (dig "migration" "clusterWide" false $settings) }}
 evictionClusterWide: {{ (dig "eviction" "clusterWide" false $settings) }}
+namingClusterWide: {{ (dig "naming" "clusterWide" false $settings) }}
+sizesClusterWide: {{ (dig "sizes" "clusterWide" false $settings) }}
+defaultsClusterWide: {{ (dig "defaults" "clusterWide" false $settings) }}
+groupsClusterWide: {{ (dig "groups" "clusterWide" false $settings) }}
+preemptionClusterWide: {{ (dig "preemption" "clusterWide" false $settings) }}
+headroomClusterWide: {{ (dig "headroom" "clusterWide" false $settings) }}
 instancetypesFail: {{ eq (dig "instancetypes" "failurePolicy" "Ignore" $settings) "Fail" }}
 migrationFail: {{ eq (dig "migration" "failurePolicy" "Fail" $settings) "Fail" }}
 virtualMachines: {{ (dig "scheduling" "virtualMachines" true $settings) }}
@@ -31,6 +37,7 @@ spreadVirtualMachines: {{ (dig "scheduling" "spreadVirtualMachines" false $setti
 spreadVirtualMachineInstances: {{ (dig "scheduling" "spreadVirtualMachineInstances" false $settings) }}
 instancetypesVirtualMachines: {{ (dig "instancetypes" "virtualMachines" true $settings) }}
 instancetypesVirtualMachineInstances: {{ (dig "instancetypes" "virtualMachineInstances" true $settings) }}
+headroom: {{ (dig "headroom" "enabled" false $settings) }}
 inKnownNamespace: {{ ne (dig "kubevirt" "namespace" "" $settings) "" }}
 onlyByWebhook: {{ not (empty $onlyByWebhook) }}
 events: {{ has (toString (dig "events" "off" $settings)) (list "on" "true") }}
@@ -44,6 +51,7 @@ networkPolicy: {{ .Values.networkPolicy.enabled }}
 callers: {{ not (empty .Values.networkPolicy.callers) }}
 podDisruptionBudget: {{ .Values.podDisruptionBudget.enabled }}
 fidelity: {{ gt (int (dig "instancetypes" "fidelityCheck" "sample" 0 $settings)) 0 }}
+preemption: {{ (dig "preemption" "requestMigrations" false $settings) }}
 drift: {{ gt (int (dig "driftScan" "everyMinutes" 0 $settings)) 0 }}
 policyReports: {{ and (gt (int (dig "driftScan" "everyMinutes" 0 $settings)) 0) (dig "driftScan" "policyReports" true $settings) }}
 admin: {{ and (ne (dig "admin" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "admin" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}

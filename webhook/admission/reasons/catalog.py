@@ -63,24 +63,38 @@ def define(among: dict[str, Meaning], kind: Kind, code: str, meaning: str, remed
 def about(code: str, template: str) -> Callable[[str], Reason]:
     """The reasons with a code whose sentences differ in one text.
 
-    It stands where ``template`` has ``%s``, once or more often; in quotation marks, it is quoted as `quote` does it.
+    It stands where ``template`` has ``%s``, or ``%q`` for what a user wrote: there it is quoted as `quote` does it, as
+    Go's verb of that name. Each may stand several times.
     """
-    is_quoted = '"%s"' in template
-    plain = template.replace('"%s"', "%s")
+    parts = _parts(template)
 
     def reason(text: str) -> Reason:
-        return Reason(code, plain.replace("%s", quote(text) if is_quoted else text))
+        return Reason(code, "".join(_said(part, text) for part in parts))
 
     return reason
 
 
 def about_two(code: str, template: str) -> Callable[[str, str], Reason]:
-    """As `about`, for sentences that differ in two texts."""
-    is_first_quoted, is_second_quoted = (mark != "%s" for mark in re.findall('"%s"|%s', template))
-    plain = template.replace('"%s"', "%s")
+    """As `about`, for sentences that differ in two texts, each of which stands once."""
+    before, one, between, other, after = _parts(template)
 
     def reason(first: str, second: str) -> Reason:
-        texts = quote(first) if is_first_quoted else first, quote(second) if is_second_quoted else second
-        return Reason(code, plain % texts)
+        return Reason(code, f"{before}{_said(one, first)}{between}{_said(other, second)}{after}")
 
     return reason
+
+
+def _parts(template: str) -> list[str]:
+    """The texts and verbs of a template in turn.
+
+    Raises:
+        ValueError: it has another verb, or quotes a text by hand.
+    """
+    parts = re.split("(%[sq])", template)
+    if '"%s"' in template or any("%" in text for text in parts[::2]):
+        raise ValueError(f"{template!r}: use %s for a text, and %q for one that is quoted")
+    return parts
+
+
+def _said(part: str, text: str) -> str:
+    return quote(text) if part == "%q" else text if part == "%s" else part

@@ -50,7 +50,7 @@ UNKNOWN_MODE: Final = _skipped(
 )
 unknown_mode: Final = about_two(
     UNKNOWN_MODE,
-    f'skipped: label {_LABEL} of the namespace has the invalid value "%s"; use enforce, warn, audit, or off',
+    f"skipped: label {_LABEL} of the namespace has the invalid value %q; use enforce, warn, audit, or off",
 )
 DISABLED: Final = _shared(
     "skipped",
@@ -119,6 +119,16 @@ def allowed_unchanged(kind: str, reason: Reason) -> Reason:
 
 BEING_DELETED: Final = _shared("skipped", "being-deleted", "The object, or its VM, is already being deleted.")
 being_deleted: Final = about(BEING_DELETED, "skipped: %s is being deleted")
+POD_OVER: Final = _shared("skipped", "pod-completed", "The pod has completed, and no VM runs in it.")
+pod_completed: Final = about(POD_OVER, "skipped: the pod is in phase %s, and no VM runs in it")
+NOT_THE_CURRENT_POD: Final = _shared(
+    "skipped",
+    "not-the-current-pod",
+    "The VM does not run in this pod: it is the source or target of a migration in progress.",
+)
+not_the_current_pod: Final = Reason(
+    NOT_THE_CURRENT_POD, "skipped: the VM does not run in this pod; a migration to or from it is in progress"
+)
 OTHER_OPERATION: Final = _skipped(
     "other-operation", "The policy does not evaluate this operation or subresource, or another webhook entry does."
 )
@@ -180,6 +190,21 @@ NOTHING_TO_PRESERVE: Final = _shared(
     "nothing-to-preserve",
     f"An update of a VM without anything from kubevirt-webhook. {TEMPLATE}",
 )
+ANNOTATION_INVALID: Final = _shared(
+    "denied",
+    "namespace-annotation-invalid",
+    "The request sets an annotation of a namespace to what the policy cannot read, or switches the policy on in a"
+    " namespace that has such an annotation, which would have no effect.",
+    "Correct the annotation that the message names. `kubevirt-webhook doctor` reports those that are stored all the"
+    " same, because kubevirt-webhook was down or the policy off.",
+)
+annotation_invalid: Final = about(ANNOTATION_INVALID, "%s")
+ANNOTATIONS_VALID: Final = _shared(
+    "allowed",
+    "namespace-annotations-valid",
+    "The policy can read what the request sets in the namespace's annotations.",
+)
+annotations_valid: Final = Reason(ANNOTATIONS_VALID, "the namespace's annotations can be read")
 NOT_LAUNCHER: Final = _shared(
     "skipped",
     "not-a-launcher-pod",
@@ -221,6 +246,8 @@ KUBEVIRT_ABSENT: Final = _shared(
     "The cluster has no KubeVirt object, so nothing can be said about its VMs.",
 )
 kubevirt_absent: Final = Reason(KUBEVIRT_ABSENT, "skipped: the cluster has no KubeVirt object")
+POD_BOUND: Final = _shared("skipped", "pod-already-bound", "The pod names its node, so no scheduler looks at it.")
+pod_bound: Final = about(POD_BOUND, "skipped: the pod is already bound to node %q")
 VMI_NOT_FOUND: Final = _shared("skipped", "vmi-not-found", "The VirtualMachineInstance does not exist.")
 vmi_not_found: Final = about_two(VMI_NOT_FOUND, "skipped: VirtualMachineInstance %s/%s does not exist")
 VMI_REPLACED: Final = _shared(

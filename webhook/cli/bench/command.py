@@ -18,7 +18,7 @@ from webhook.cli.bench.measure import METRICS_PATH, Limits, Target, measure, run
 from webhook.cli.bench.report import BenchReport, NotMeasured, lines
 from webhook.cli.console import print_report
 from webhook.cli.inputs import connected
-from webhook.cli.options import kubeconfig_option, namespace_option, output_option
+from webhook.cli.options import WholeNumber, kubeconfig_option, namespace_option, output_option
 from webhook.cli.prompt import confirm
 from webhook.cluster.reader import Reader
 from webhook.errors import InputError, Unavailable
@@ -50,12 +50,12 @@ _LAUNCHER: Final = (
 @kubeconfig_option()
 @namespace_option(_BASELINE, "--baseline-namespace")
 @click.option("--launcher-as", metavar="USER", default="", help=_LAUNCHER)
-@click.option("--number", type=click.IntRange(1, _MOST), default=100, show_default=True, help="Dry runs of each kind.")
+@click.option("--number", type=WholeNumber(1, _MOST), default=100, show_default=True, help="Dry runs of each kind.")
 @click.option(
-    "--rate", type=click.IntRange(1, _FASTEST), default=20, show_default=True, help="Dry runs in a second, in all."
+    "--rate", type=WholeNumber(1, _FASTEST), default=20, show_default=True, help="Dry runs in a second, in all."
 )
 @click.option(
-    "--time", "seconds", type=click.IntRange(1, _LONGEST), default=60, show_default=True, help="Seconds at most."
+    "--time", "seconds", type=WholeNumber(1, _LONGEST), default=60, show_default=True, help="Seconds at most."
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
 @output_option("text", "json")

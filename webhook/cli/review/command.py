@@ -38,13 +38,14 @@ from webhook.cli.options import (
     VALIDATION,
     InputPath,
     Source,
+    WholeNumber,
     config_option,
     output_option,
     source_option,
 )
 from webhook.cli.review.evaluation import Evaluator
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
-from webhook.cli.review.result import Result, Summary
+from webhook.cli.review.result import NOT_EVALUATED, Result, Summary
 from webhook.cli.schemas import fetch_definitions, find_schemas, release_in
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileReader
@@ -84,7 +85,7 @@ _LEAST_BYTES: Final = 1024 * 1024
 @output_option("text", "json", "yaml", "patch", "junit", "sarif", "github")
 @click.option("-q", "--quiet", is_flag=True, help="With -o text, leave out objects that are allowed without a warning.")
 @click.option("--fail-on", type=click.Choice(["deny", "warn"]), default="deny", show_default=True, help=_FAIL_ON)
-@click.option("-j", "--jobs", type=click.IntRange(1, 256), metavar="NUMBER", help=_JOBS)
+@click.option("-j", "--jobs", type=WholeNumber(1, 256), metavar="NUMBER", help=_JOBS)
 @VALIDATION
 @click.option("--server-dry-run", is_flag=True, help=_DRY_RUN)
 @SHOW_SECRETS
@@ -158,10 +159,12 @@ def _run(options: _ReviewOptions) -> None:
             write.line(f"not evaluated: {gap}", err=True)
         defaults.say_what_applies(used.origin, namespace, of=defaults.OF_UNNAMED)
     _finish(written, options.fail_on)
+    if not used.is_decided:
+        raise SystemExit(NOT_EVALUATED)
 
 
 def _finish(written: Written, fail_on: str) -> None:
-    """Report mistakes and counts, and end with the exit status."""
+    """Report mistakes and counts, and end with the exit status, unless that is 0."""
     summary = written.summary
     if written.redacted:
         where = written.redacted if summary.redacted == 1 else f"{written.redacted} and {summary.redacted - 1} more"
@@ -194,10 +197,12 @@ class _Used(NamedTuple):
     Attributes:
         origin: where the settings come from, a clause.
         gaps: what is not evaluated because its user may not read it, clauses.
+        is_decided: whether the decisions are those of the cluster's settings.
     """
 
     origin: str
     gaps: tuple[str, ...] = ()
+    is_decided: bool = True
 
 
 def _evaluate_parts(
@@ -259,7 +264,10 @@ def _evaluate_parts(
             over_it = job(cluster, applied.settings, definitions, origin, dry_run)
             for group in batches(parts):
                 take(await evaluate(group, over_it))
-            return _Used(applied.origin, gaps_of(cluster))
+            # In a dry run the cluster itself has decided.
+            is_decided = dry_run is not None or not applied.gap
+            unknown = () if is_decided else (f"the installed settings, so that decisions may differ: {applied.gap}",)
+            return _Used(applied.origin, (*unknown, *gaps_of(cluster)), is_decided)
 
     return asyncio.run(over_a_cluster())
 

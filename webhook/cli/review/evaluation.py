@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import jsonpatch
 import msgspec
 
 from webhook.admission.audit import NoAudit
+from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
 from webhook.cli import near
 from webhook.cli.review.result import WEIGHT, Result
@@ -19,7 +20,8 @@ from webhook.cluster.directory import KINDS
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import NamespaceKey
-from webhook.forecast import requests
+from webhook.forecast import misplaced, requests
+from webhook.forecast.additions import additions_by
 from webhook.forecast.matchers import Inferred, infer_matchers
 from webhook.forecast.validation import VIRT_API, DryRun, FieldError, Schemas, is_of_kubevirt, merge_patch, schemas_of
 from webhook.k8s.documents import Document, format_path
@@ -28,6 +30,7 @@ from webhook.kubevirt.releases.release import NEWEST
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.templates import KIND, MissingParametersError
 from webhook.policies.instancetypes.reasons import MISSING
+from webhook.policies.scheduling.reasons import SCHEDULER_HEALTH_UNKNOWN, UNSET
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import Settings
@@ -38,6 +41,7 @@ _DECISIONS: Final = {
     common.DRY_RUN_DENIED: "denied",
     common.NAMESPACE_UNREADABLE: "error",
 }
+_WARNED: Final[Mapping[str, misplaced.Owned]] = {VIRTUAL_MACHINE: "VM", "VirtualMachineInstance": "VMI"}
 DRY_RUN_DONE: Final = "checked by the cluster itself in a dry run, in which nothing was stored,"
 _PROCESS: Final = (
     "not evaluated: the objects of an OpenShift Template are reviewed once they are processed: "
@@ -69,7 +73,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.waits = not self.cluster.answers_at_once
-        self._reviewer = Reviewer(self.cluster, lambda: self.settings, NoAudit())
+        self._reviewer = Reviewer(self.cluster, lambda: self.settings, NoAudit(), additions=additions_by)
 
     async def evaluate(self, document: Document) -> Result:
         """The result for an AdmissionReview, or for a manifest as if it were created; an `InputError` for others."""
@@ -112,6 +116,7 @@ class Evaluator:
         if existing and not review.origin:
             review.request.update(operation="UPDATE", oldObject=existing, object=merge_patch(existing, value))
         result = await self._send(review, deadline, document)
+        result.warnings += _misplaced(review.request)
         if made:
             result.checked, result.unchecked = made.against, [*made.unchecked, *result.unchecked]
         if isinstance(result.object, dict) and existing:
@@ -119,7 +124,7 @@ class Evaluator:
             result.object = {**result.object, "metadata": metadata}
             result.object.pop("status", None)
         if review.origin:
-            result.manifest = shown
+            result.manifest = self._in_namespace(shown)
         return result
 
     async def _missing_namespace(
@@ -127,6 +132,8 @@ class Evaluator:
     ) -> FieldError | None:
         """That the namespace of a request does not exist; once, rather than for each policy."""
         namespace = review.request.get("namespace")
+        if _is_of_namespace(review.request):
+            return None
         if not namespace or await self.cluster.read(NamespaceKey(namespace, uncached=True), deadline) is not None:
             return None
         is_review = document.value.get("kind") == "AdmissionReview"
@@ -172,7 +179,7 @@ class Evaluator:
             result.matched = False
             result.message = _not_called(result.operation, result.kind or "this")
         if self.objects:
-            result.object = request.get("object")
+            result.object = self._in_namespace(request.get("object"))
         return result
 
     async def _call(self, endpoint: Endpoint, review: requests.ReviewRequest, obj: Any, deadline: float) -> Evaluation:
@@ -190,10 +197,12 @@ class Evaluator:
     ) -> None:
         """Add what an endpoint says to the result, and make its changes in the request's object if that is read."""
         judgement = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": evaluation.mode}
-        judgement |= {"decision": evaluation.label, "reasons": msgspec.to_builtins(evaluation.decision.reasons)}
+        reasons = [_as_read_here(reason) for reason in evaluation.decision.reasons]
+        judgement |= {"decision": evaluation.label, "reasons": msgspec.to_builtins(reasons)}
         result.judgements.append(judgement | {"changes": msgspec.to_builtins(evaluation.decision.changes)})
-        # Like kubectl, which prints a warning once.
-        result.warnings.extend(each for each in evaluation.outcome.warnings if each not in result.warnings)
+        # Like kubectl, which prints a warning once. The server warns of no health that it alone knows.
+        sent = [each for each in evaluation.outcome.warnings if not each.endswith(f"[{SCHEDULER_HEALTH_UNKNOWN}]")]
+        result.warnings.extend(each for each in sent if each not in result.warnings)
         result.decision = max(result.decision, evaluation.label, key=WEIGHT.index)
         if evaluation.outcome.denial:
             result.message = evaluation.outcome.denial.message
@@ -238,19 +247,43 @@ class Evaluator:
         """The result for an object that is not sent."""
         value = document.value
         namespace = str(_metadata(value).get("namespace") or self.sending.effective_namespace)
-        if not self._is_namespaced(value):
+        if self._is_namespaced(value) is False:
             namespace = ""
+        fields |= {key: self._in_namespace(fields[key]) for key in ("object", "manifest") if key in fields}
         created = {"operation": "CREATE", "kind": {"kind": str(value["kind"])}, "namespace": namespace, "object": value}
         request = value["request"] if value["kind"] == "AdmissionReview" else created
         return Result(file=document.file, line=document.line, **_described(request), **fields)
 
-    def _is_namespaced(self, value: dict[str, Any]) -> bool:
-        """Whether an object is in a namespace; of unknown kinds it is assumed."""
+    def _is_namespaced(self, value: dict[str, Any]) -> bool | None:
+        """Whether an object is in a namespace; None: its kind is unknown."""
         by_schema = (self.schemas or schemas_of(NEWEST)).is_namespaced(value)
         kind = KINDS.get(str(value.get("kind")))
         if by_schema is None and kind and kind.group == str(value.get("apiVersion")).rpartition("/")[0]:
             return kind.namespaced
-        return by_schema is not False
+        return by_schema
+
+    def _in_namespace(self, obj: Any) -> Any:
+        """An object with the namespace that the user names, as kubectl sends it; others come back unchanged.
+
+        Whatever the output is piped into would take a namespace of its own for it.
+        """
+        namespace = self.sending.namespace
+        if (
+            not namespace
+            or not isinstance(obj, dict)
+            or _metadata(obj).get("namespace")
+            or not self._is_namespaced(obj)
+        ):
+            return obj
+        return {**obj, "metadata": {**_metadata(obj), "namespace": namespace}}
+
+
+def _as_read_here(reason: Reason) -> Reason:
+    """A reason as a review gives it: of the health of a scheduler the server knows what its user may not read."""
+    if reason.code != SCHEDULER_HEALTH_UNKNOWN:
+        return reason
+    unknown = reason.text.partition(f"; {UNSET}")[0]
+    return Reason(reason.code, f"not evaluated: {unknown}; while it is available, kubevirt-webhook sets schedulerName")
 
 
 def _with_record(obj: Any, sent: Any) -> Any:
@@ -271,6 +304,11 @@ def _metadata(obj: Any) -> dict[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
+def _is_of_namespace(request: dict[str, Any]) -> bool:
+    written = request.get("object")
+    return isinstance(written, dict) and requests.is_namespace(written)
+
+
 def _described(request: dict[str, Any]) -> dict[str, Any]:
     """What a result says of a request."""
     metadata = _metadata(request.get("object"))
@@ -278,10 +316,20 @@ def _described(request: dict[str, Any]) -> dict[str, Any]:
         "uid": request.get("uid", ""),
         "operation": request.get("operation", ""),
         "kind": (request.get("kind") or {}).get("kind", ""),
-        "namespace": request.get("namespace", ""),
+        # A Namespace is in none, though its requests name it.
+        "namespace": "" if _is_of_namespace(request) else request.get("namespace", ""),
         "name": str(request.get("name") or metadata.get("name") or metadata.get("generateName") or ""),
         "user": (request.get("userInfo") or {}).get("username", ""),
     }
+
+
+def _misplaced(request: dict[str, Any]) -> list[str]:
+    """What the API server warns of in a VM or a VMI, without a webhook."""
+    obj, old = request.get("object"), request.get("oldObject")
+    kind = _WARNED.get(_described(request)["kind"])
+    if kind is None or request.get("subResource") or not isinstance(obj, dict):
+        return []
+    return misplaced.warnings(obj, kind, old if isinstance(old, dict) else None)
 
 
 def _not_called(operation: str, kind: str) -> str:

@@ -21,6 +21,7 @@ from webhook.cli.console import STYLES, change_line, console
 from webhook.cli.review.result import Result, Summary, codes_in
 from webhook.cli.write import dump
 from webhook.errors import InputError
+from webhook.forecast.requests import OWNER
 from webhook.policies.instancetypes.reasons import MISSING
 from webhook.policies.meanings import MEANINGS
 from webhook.text import visible, visible_lines
@@ -84,7 +85,7 @@ class Text(OutputFormat):
         """A headline, and what led to the decision."""
         if (self._quiet and result.severity == "fine") or not result.matched:
             return ""
-        by = f"  by {result.user}" if result.user else ""
+        by = f"  by {result.user}" if result.user not in ("", OWNER) else ""
         made = f" of {result.origin}" if result.origin else ""
         head = f"  {result.operation} {result.title}{made}{by}  ({result.source})"
         lines = [self._headline(result.decision, visible(head))]

@@ -20,6 +20,8 @@ WEIGHT: Final = ("skipped", "allowed", "would-patch", "would-deny", "patched", "
 # What a pipeline does about a result: nothing, show it, fail, or report that the answer is not known.
 Severity = Literal["fine", "warned", "denied", "unevaluated"]
 # In the order of the summary, with the words of it.
+# An exit status.
+NOT_EVALUATED: Final = 3
 _DECISIONS: Final = {
     "patched": "patched",
     "allowed": "allowed",
@@ -219,7 +221,7 @@ class Summary(msgspec.Struct):
             return 2
         if self.severities["denied"] or (fail_on == "warn" and self.severities["warned"]):
             return 1
-        return 3 if self.severities["unevaluated"] else 0
+        return NOT_EVALUATED if self.severities["unevaluated"] else 0
 
     def checks(self) -> list[str]:
         """What objects were checked against, and what could not be checked, a sentence each."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -81,8 +81,16 @@ class ApiRequest(NamedTuple):
     content_type: str = "application/json"
 
 
+_GRANT: Final = "the API server denied the request (403): grant "
+
+
 class Forbidden(Unavailable, frozen=True):
     """The API server said 403: an answer, which waiting does not change."""
+
+    @property
+    def permission(self) -> str:
+        """What is missing, such as ``list on nodes``; empty: that is not known."""
+        return self.why.removeprefix(_GRANT) if self.why.startswith(_GRANT) else ""
 
 
 class Requests(Protocol):
@@ -125,15 +133,28 @@ class Transport(Requests, Protocol):
         """End all connections."""
 
 
+def explain_all(answers: Iterable[Unavailable]) -> str:
+    """Why several reads failed, a clause; the permissions that are missing in a row, to be granted at once."""
+    forbidden, others = [], []
+    for each in answers:
+        if isinstance(each, Forbidden) and each.permission:
+            forbidden.append(each.permission)
+        else:
+            others.append(each.why)
+    granting = [f"{_GRANT}{', '.join(dict.fromkeys(forbidden))}"] if forbidden else []
+    return "; ".join((*granting, *dict.fromkeys(others)))
+
+
 def explain(verb: str, resource: Resource[Any], namespace: str, status: int, body: bytes) -> Unavailable:
     """Why an answer to an RBAC verb is not the expected one, without a quotation of anything that a person wrote.
 
     It is `Forbidden` for 403, and names the missing permission.
     """
     if status == 403:
-        where = f" in namespace {namespace}" if namespace else ""
+        everywhere = " in all namespaces" if resource.namespaced else ""
+        where = f" in namespace {namespace}" if namespace else everywhere
         group = f".{resource.group}" if resource.group else ""
-        return Forbidden(f"the API server denied the request (403): grant {verb} on {resource.plural}{group}{where}")
+        return Forbidden(f"{_GRANT}{verb} on {resource.plural}{group}{where}")
     if status == 401:
         return Unavailable("the API server answered 401: it does not accept the credentials of kubevirt-webhook")
     reason = decode_status(body).reason or ""

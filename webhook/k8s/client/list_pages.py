@@ -145,9 +145,11 @@ _PAGE_LIMIT: Final = 100
 
 
 async def fetch_list(
-    transport: Transport, resource: Resource[V], namespace: str, label: str, seconds: float
+    transport: Transport, resource: Resource[V], namespace: str, label: str, seconds: float, field: str = ""
 ) -> tuple[V, ...] | Unavailable:
     """What ``resource.keep`` keeps of the objects of a namespace, or of all, with a label ``KEY=VALUE``, or with any.
+
+    ``field`` is one like that of a field that the API server can select by.
 
     `Unavailable` also where they are too many or too large, or where all pages together take more than so many seconds;
     nothing is raised for what goes wrong.
@@ -155,7 +157,8 @@ async def fetch_list(
     if namespace and not is_segment(namespace):
         return ()
     room = LIST_BYTES if namespace else CLUSTER_LIST_BYTES
-    query = {"labelSelector": label} if label else NO_QUERY
+    selectors = {"labelSelector": label, "fieldSelector": field}
+    query = {name: selector for name, selector in selectors.items() if selector} or NO_QUERY
     kept: list[V] = []
     read = held = 0
     listed = pages(transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=seconds)

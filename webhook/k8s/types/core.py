@@ -261,10 +261,17 @@ class PodNodeAffinity(View, frozen=True):
     required: NodeAffinityTerms | None = msgspec.field(default=None, name=REQUIRED)
 
 
+class TargetPodAntiAffinity(View, frozen=True):
+    """``spec.affinity.podAntiAffinity`` of a Pod, without preferred terms."""
+
+    required: list[Any] | None = msgspec.field(default=None, name=REQUIRED)
+
+
 class TargetPodAffinity(View, frozen=True):
     """``spec.affinity`` of a migration's target pod."""
 
     node_affinity: PodNodeAffinity | None = None
+    pod_anti_affinity: TargetPodAntiAffinity | None = None
 
 
 class TargetPodSpec(View, frozen=True):
@@ -284,6 +291,12 @@ class TargetPod(Object, frozen=True):
         """Without any, nothing matches; None: every node does."""
         node = self.spec.affinity.node_affinity if self.spec and self.spec.affinity else None
         return (node.required.node_selector_terms or []) if node and node.required else None
+
+    @property
+    def apart(self) -> list[Any] | None:
+        """The terms of its required pod anti-affinity, as plain JSON; None: there is none."""
+        rules = self.spec.affinity.pod_anti_affinity if self.spec and self.spec.affinity else None
+        return rules.required if rules else None
 
 
 class PendingPodSpec(SchedulingPodSpec, frozen=True):

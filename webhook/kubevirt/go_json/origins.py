@@ -18,6 +18,7 @@ class FieldOrigin(Enum):
     PREFERENCE = "preference"
     KUBEVIRT = "KubeVirt default"
     CLUSTER = "cluster settings"
+    WEBHOOK = "kubevirt-webhook"
 
 
 # Called by the functions that change an object, right after a change.

@@ -15,7 +15,7 @@ from webhook.k8s import quantity
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import FieldOrigin, Origins
-from webhook.kubevirt.go_json.structs import Json, decode, encode
+from webhook.kubevirt.go_json.structs import Json, copy_json, decode, encode
 from webhook.kubevirt.instancetype.apply import explain_expansion
 from webhook.kubevirt.instancetype.find import MATCHERS
 from webhook.kubevirt.rejection import Cause, Conflicts, Get, Rejection
@@ -79,8 +79,65 @@ class Created:
     named: Mapping[FieldOrigin, Named]
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The VMI that virt-controller sends to the API server, before any webhook has seen it.
+
+    Attributes:
+        obj: plain JSON that shares nothing with what was given.
+        named: the instancetype and the preference, those that took part.
+    """
+
+    obj: Json
+    named: Mapping[FieldOrigin, Named]
+    _decoded: Json
+    _origins: Origins
+
+    def stored(
+        self, webhooks_made: Json, new_uuid: Callable[[], str], configuration: ClusterConfig = DEFAULTS
+    ) -> Created:
+        """The VMI as KubeVirt stores it; it is called once.
+
+        Args:
+            webhooks_made: what the webhooks have made of ``obj`` that are called before KubeVirt's own.
+            new_uuid: makes the firmware's where it has none.
+            configuration: KubeVirt's.
+
+        Raises:
+            CreationDenied: KubeVirt would not create it.
+            InputError: it is malformed.
+        """
+        _change(self._decoded, self.obj, webhooks_made)
+        self._origins.note(FieldOrigin.WEBHOOK)
+        stored, by_path = _store(self._decoded, self._origins, configuration, new_uuid)
+        return Created(stored, by_path, self.named)
+
+
+def _change(decoded: Json, before: Json, after: Json) -> None:
+    """Change a decoded object as its plain JSON was changed."""
+    for key in before.keys() - after.keys():
+        decoded.pop(key, None)
+    for key, value in after.items():
+        if key in before and before[key] == value:
+            continue
+        inner = before.get(key)
+        if isinstance(value, dict) and isinstance(decoded.get(key), dict) and isinstance(inner, dict | None):
+            _change(decoded[key], inner or {}, value)
+        else:
+            decoded[key] = copy_json(value)
+
+
 def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: ClusterConfig = DEFAULTS) -> Created:
-    """The VMI that KubeVirt creates and stores for a VM, running or not.
+    """The VMI that KubeVirt creates and stores for a VM, running or not, where no other webhook changes it.
+
+    Arguments and errors are those of `sent_for_vm`.
+    """
+    sent = sent_for_vm(vm, get, new_uuid, configuration)
+    return sent.stored(sent.obj, new_uuid, configuration)
+
+
+def sent_for_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: ClusterConfig = DEFAULTS) -> Sent:
+    """The VMI that virt-controller sends for a VM, running or not.
 
     A VM with a UID is one that KubeVirt has admitted already, without it is new, and ``new_uuid`` makes its firmware's.
 
@@ -106,8 +163,7 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
         whole = Round(amended, seen.get, configuration, origins)
         whole.sync()
         vmi, built_from = whole.build()
-    stored, by_path = _store(vmi, built_from, configuration, new_uuid)
-    return Created(stored, by_path, named)
+    return Sent(encode(rules.vmi, vmi), named, vmi, built_from)
 
 
 def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig = DEFAULTS) -> Created:

@@ -45,6 +45,12 @@ def has_memory(domain: Any) -> bool:
     return any(member(domain, path) is not None for path in _MEMORY)
 
 
+def gives_memory(presets: Iterable[Any], metadata: Any) -> bool:
+    """Whether one of the presets says how much memory a VMI's guest gets; arguments as in `sizing_preset`."""
+    giving = (preset for preset in presets if has_memory(member(preset, "spec.domain")))
+    return any(True for _ in matching_presets(giving, metadata))
+
+
 _EXCLUDED: Final = "virtualmachineinstancepresets.admission.kubevirt.io/exclude"
 
 

@@ -10,7 +10,7 @@ import msgspec
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
 from webhook.errors import Unavailable, quote
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, Unreadable
 from webhook.k8s.rights import Right
 from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.scheduling import Toleration
@@ -22,8 +22,10 @@ from webhook.kubevirt.releases.capabilities import (
     SEPARATES_PERSISTENT_RESERVATIONS,
 )
 from webhook.kubevirt.releases.release import Release
+from webhook.placement.additions import NO_ADDITIONS, Additions, PodAdditions
 from webhook.placement.demand import KUBEVIRT_DEVICES, Demand, target_pod_demand
 from webhook.placement.eligibility import Eligibility, Failure
+from webhook.placement.groups import GroupPlacement, required_places
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
     JOB_NAME,
@@ -40,7 +42,7 @@ from webhook.placement.machines import (
 )
 from webhook.placement.nodes import HOST_MODEL_CPU, HOSTNAME, Node, is_extended_resource
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, PodUsage, QuotaReview, review_quotas, usage_of
-from webhook.placement.requirements import Label, Origin, Requirements
+from webhook.placement.requirements import Label, Origin, Requirements, Staying
 from webhook.placement.target_pods import (
     DEVICE_CLASSES,
     NODE_SELECTOR_ANNOTATION,
@@ -53,8 +55,11 @@ from webhook.placement.target_pods import (
     unexplained_labels,
     unexplained_labels_gap,
 )
+from webhook.policies.common import group_members
 from webhook.policies.common.required_facts import read, read_configuration
 
+# What `of` says of the VM's group.
+_OF_GROUPS: Final = (Origin.GROUP, Origin.APART, Origin.TOGETHER)
 # One of the terms for which KubeVirt holds migrations back.
 DURING_BACKUP: Final = "while its backup runs"
 
@@ -93,6 +98,7 @@ class Target(msgspec.Struct, frozen=True):
         pod: the pod that the VM runs in; None: it is not known.
         requests: what the target pod requests at least, in kube-scheduler's unit.
         added_before: the labels that the migration had added which created that pod.
+        additions: what policies add to the VM's pods.
     """
 
     vmi: Vmi
@@ -102,10 +108,19 @@ class Target(msgspec.Struct, frozen=True):
     pod: LauncherPod | None = None
     requests: Mapping[str, int] = {}
     added_before: Mapping[str, str] = {}
+    additions: Additions = NO_ADDITIONS
 
     def review(self) -> Eligibility:
         """Which nodes meet the target's requirements."""
         return self.nodes.review(self.requirements)
+
+    def apart_from_group(self) -> Target:
+        """The same without what the VM's group requires, which the policy groups judges.
+
+        Nodes that are being emptied do not count, as they do not for the descheduler: the VM would have to leave again.
+        """
+        others = (each for each in self.requirements if each.origin not in _OF_GROUPS)
+        return msgspec.structs.replace(self, requirements=(*others, Staying(Origin.DEPARTURE)))
 
 
 def name_problem(name: str) -> str | None:
@@ -242,8 +257,11 @@ async def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_M
     await facts.prefetch(*_keys_by_pod(source, vmi, namespace))
     configuration, pod = source.configuration, source.pod
     added_before = await _previously_added(pod, namespace, facts) if pod else {}
-    labels, tolerations, gaps = await _plugins(vmi, pod, added_before, namespace, configuration, facts)
+    additions = await facts.additions(vmi, pod, namespace, facts)
+    plugins = await _plugins(vmi, pod, added_before, additions.present, namespace, configuration, facts)
+    labels, tolerations, gaps = plugins
     avoided, apart_gaps = await _nodes_to_avoid(vmi, pod, namespace, configuration, facts)
+    members, group_gaps = await _members(additions.next.group, vmi, namespace, facts)
     # Nodes may have changed while all that was read, and again while DeviceClasses are that are needed only now.
     nodes, _, node, _, demand = await _source(vmi, namespace, facts)
     if _driver_resources(demand.requests):
@@ -251,6 +269,8 @@ async def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_M
         nodes, _, node, _, demand = await _source(vmi, namespace, facts)
     by_drivers = await provided_by_drivers(demand.requests, facts)
     apart = _keep_apart(avoided, nodes)
+    group = additions.next.group
+    places = required_places(group, namespace, members, nodes.get) if group else ()
     return Target(
         vmi,
         nodes,
@@ -262,8 +282,9 @@ async def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_M
             source_node=node,
             configuration=configuration,
             requests={name: amount for name, amount in demand.requests.items() if name not in by_drivers},
-            admitted=(*labels, *apart),
+            admitted=(*labels, *apart, *places),
             tolerations=tolerations,
+            additions=additions,
         ),
         (
             *requirement_gaps(vmi, migration, pod, node),
@@ -272,11 +293,53 @@ async def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_M
             *by_drivers.values(),
             *gaps,
             *apart_gaps,
+            *group_gaps,
+            *additions.gaps,
         ),
         pod,
         demand.requests,
         added_before,
+        additions,
     )
+
+
+async def of_start(vmi: Vmi, pod: LauncherPod | None, namespace: str, facts: Facts) -> Target:
+    """The target of a start: what the pod requires by which a VM starts anew.
+
+    It takes nothing over from where the VM has run: no CPU of a host, no vendor, nothing that a migration added.
+
+    Args:
+        vmi: the VMI as KubeVirt creates it; of its status only what virt-controller writes before it makes the pod.
+        pod: the pod that the VM has run in, with the same spec, which shows what the next one requests, too; None: it
+            is not known, or the next spec is another.
+        namespace: the VMI's.
+        facts: what is known of nodes, KubeVirt's configuration, RuntimeClasses and DeviceClasses.
+
+    Raises:
+        Unreadable: a fact that the target depends on cannot be read.
+    """
+    nodes = await read(facts, NodesKey(), "the nodes")
+    assert nodes is not None
+    configuration = await read_configuration(facts) or DEFAULTS
+    demand = target_pod_demand(vmi, pod, None, configuration, nodes.reports)
+    added_before = await _previously_added(pod, namespace, facts) if pod else {}
+    additions = await facts.additions(vmi, pod, namespace, facts)
+    plugins = await _plugins(vmi, pod, added_before, additions.present, namespace, configuration, facts)
+    labels, tolerations, gaps = plugins
+    avoided, apart_gaps = await _nodes_to_avoid(vmi, pod, namespace, configuration, facts)
+    by_drivers = await provided_by_drivers(demand.requests, facts)
+    shown = (pod.spec.tolerations if pod and pod.spec else None) or ()
+    kept = tuple(each for each in shown if each and each not in additions.present.tolerations)
+    required = target_pod_requirements(
+        vmi,
+        configuration=configuration,
+        requests={name: amount for name, amount in demand.requests.items() if name not in by_drivers},
+        admitted=(*labels, *_keep_apart(avoided, nodes)),
+        tolerations=(*tolerations, *kept),
+        additions=additions,
+    )
+    every_gap = (*demand.gaps, *by_drivers.values(), *gaps, *apart_gaps, *additions.gaps)
+    return Target(vmi, nodes, required, every_gap, pod, demand.requests, added_before, additions)
 
 
 def _driver_resources(requests: Iterable[str]) -> list[str]:
@@ -341,17 +404,18 @@ async def runtime_class(
     return (found.labels, found.tolerations, []) if isinstance(found, RuntimeClass) else ((), (), [])
 
 
-async def _plugins(
+async def _plugins(  # noqa: PLR0913 - all that their answer follows from
     vmi: Vmi,
     pod: LauncherPod | None,
     added_before: dict[str, str],
+    added_by_policies: PodAdditions,
     namespace: str,
     configuration: ClusterConfig,
     facts: Facts,
 ) -> tuple[tuple[Label, ...], tuple[Toleration, ...], list[str]]:
     """What admission plugins add. What is not readable is a gap: an account without permissions evaluates the rest."""
     labels, tolerations, gaps = await runtime_class(configuration, facts)
-    left = unexplained_labels(pod, vmi, configuration, added_before, labels) if pod else {}
+    left = unexplained_labels(pod, vmi, configuration, added_before, labels, added_by_policies) if pod else {}
     if left:
         place = await facts.get(NamespaceKey(namespace))
         annotation = place.meta.annotation(NODE_SELECTOR_ANNOTATION) if isinstance(place, Namespace) else None
@@ -451,6 +515,18 @@ def _keep_apart(avoided: Iterable[str], nodes: NodeIndex) -> tuple[Label, ...]:
     """What keeps a target pod off some nodes."""
     hosts = {node.labels[HOSTNAME] for name in avoided if (node := nodes.get(name)) and HOSTNAME in node.labels}
     return (Label(Origin.RESERVATION, Expression(HOSTNAME, NOT_IN, tuple(sorted(hosts)))),) if hosts else ()
+
+
+async def _members(
+    group: GroupPlacement | None, vmi: Vmi, namespace: str, facts: Facts
+) -> tuple[list[LauncherPod], list[str]]:
+    """The pods of the other VMs of a VM's group, and what is not known of them."""
+    if group is None:
+        return [], []
+    try:
+        return await group_members.others(group, namespace, vmi.meta.uid or "", facts), []
+    except Unreadable as error:
+        return [], [f"where the other VMs of its group may be is not known: {error.why}"]
 
 
 # Nodes are all in the audit record; the combinations of reasons could be as many as they.

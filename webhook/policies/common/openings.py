@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.placement.eligibility import Failure
-from webhook.placement.requirements import Allocatable, Label, Origin
+from webhook.placement.nodes import CPU_MODEL
+from webhook.placement.requirements import Allocatable, Label, Origin, Requirement
 
 
 def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
@@ -34,5 +35,18 @@ def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
         Origin.NAMESPACE: f"remove {label} from the namespace's node selector",
         Origin.KVM: "get KubeVirt's device plugin working",
         Origin.SPREAD: f"give nodes the label {required.expression.key}" if isinstance(required, Label) else None,
+        Origin.DEFAULT: _of_default(required),
+        Origin.GROUP: f"give more nodes the label {label}, or prefer the rule of the VM's group",
+        Origin.APART: "prefer the rule of the VM's group instead of requiring it",
+        Origin.TOGETHER: "prefer the rule of the VM's group instead of requiring it",
         Origin.POD_AFFINITY: f"give nodes the label {required.expression.key}" if isinstance(required, Label) else None,
     }.get(required.origin)
+
+
+def _of_default(required: Requirement) -> str | None:
+    """The change of a default, which counts for a VM that runs as soon as it is removed."""
+    if not isinstance(required, Label):
+        return None
+    if required.expression.key.startswith(CPU_MODEL):
+        return "restart the VM with a CPU model that more nodes have"
+    return f"remove {required.expression} from {required.source}"

@@ -1,4 +1,4 @@
-"""What doctor checks of the defaults policy: annotations that are ignored, and PriorityClasses that are missing."""
+"""What doctor checks of the defaults policy: PriorityClasses that are missing."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from webhook.text import pluralize
 
 @check("defaults")
 async def check_defaults(installation: Installed) -> list[Finding]:
-    """Read each default of settings and namespaces."""
+    """Look for the PriorityClasses that settings and namespaces name."""
     settings = installation.settings.of(DefaultsSettings)
     namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
-    sections = {"settings": settings}
+    sections, own = {"settings": settings}, 0
     for namespace in namespaces:
         annotations = namespace.meta.annotations or {}
         if annotations.keys() & set(ANNOTATIONS.values()):
-            sections[f"Namespace {namespace.meta.name}"] = settings.with_annotations(annotations)
-    findings = [
-        warning("default-annotation-invalid", subject, f"annotation {annotation} is ignored: {why}", "correct it")
-        for subject, section in sections.items()
-        for annotation, why in section.mistakes.items()
-    ]
+            section = settings.with_annotations(annotations)
+            if not section.annotation_mistakes:
+                own += 1
+            sections[f"Namespace {namespace.meta.name}"] = section
+    findings: list[Finding] = []
     named = {subject: name for subject, section in sections.items() if (name := section.priority_class_name)}
     if named:
         classes = readable("priorityclasses", await installation.reader.all(PRIORITY_CLASSES))
@@ -39,5 +38,7 @@ async def check_defaults(installation: Installed) -> list[Finding]:
             for subject, name in named.items()
             if name not in existing
         ]
-    own = pluralize(len(sections) - 1, "namespace")
-    return findings or [ok("defaults-valid", "defaults", f"no mistakes in the settings and in {own} with annotations")]
+    count = pluralize(own, "namespace")
+    return findings or [
+        ok("defaults-valid", "defaults", f"no mistakes in the settings and in {count} with annotations")
+    ]

@@ -18,9 +18,11 @@ _LONGEST: Final = 366 * 86_400
 Seconds = Annotated[int, Field(ge=0, le=_LONGEST)]
 Json = dict[str, Any]
 _EXPRESSION: Final = {"key": "pool", "operator": "Exists"}
-_TERM: Final = {"matchExpressions": [_EXPRESSION]}
-PriorityClassName = Annotated[str, Syntax("PriorityClass name", f"({SUBDOMAIN})?", 253, "use the name of one")]
-CpuModel = Annotated[str, Syntax("CPU model", "([A-Za-z0-9][-A-Za-z0-9_.]*)?", 63, "use a name such as Skylake-Server")]
+TERM: Final = {"matchExpressions": [_EXPRESSION]}
+PriorityClassName = Annotated[str, Syntax("PriorityClass name", SUBDOMAIN, 253, "use the name of one").or_empty()]
+CpuModel = Annotated[
+    str, Syntax("CPU model", "[A-Za-z0-9][-A-Za-z0-9_.]*", 63, "use a name such as Skylake-Server").or_empty()
+]
 
 
 class Toleration(Section):
@@ -98,7 +100,7 @@ class NodeSelectorTerm(Section):
 class NodeSelector(Section):
     """Required node affinity: one term, since it is added to each of the owner's."""
 
-    node_selector_terms: Items[NodeSelectorTerm] = Field(examples=[[_TERM]], description="One term.")
+    node_selector_terms: Items[NodeSelectorTerm] = Field(examples=[[TERM]], description="One term.")
 
     @field_validator("node_selector_terms")
     @classmethod
@@ -113,7 +115,7 @@ class PreferredSchedulingTerm(Section):
     """A term that the scheduler prefers."""
 
     weight: int = Field(ge=1, le=100, examples=[1], description="How much it counts, from 1 to 100.")
-    preference: NodeSelectorTerm = Field(examples=[_TERM], description="What is preferred.")
+    preference: NodeSelectorTerm = Field(examples=[TERM], description="What is preferred.")
 
 
 class NodeAffinity(Section):

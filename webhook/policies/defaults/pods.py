@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook import names
-from webhook.admission.decision import Decision, Reason, allow
-from webhook.admission.reasons import common
+from webhook.admission.decision import Decision, allow
 from webhook.admission.step_budget import spend
 from webhook.admission.wire import Request
-from webhook.facts import Facts, Unreadable
+from webhook.facts import Facts
 from webhook.k8s.json_tree import ABSENT, lookup
-from webhook.kubevirt.launcher import vmi_owner
+from webhook.k8s.types.meta import Object
 from webhook.policies.common.injected_defaults import Choice
-from webhook.policies.common.required_facts import is_kubevirts
+from webhook.policies.common.launcher_pods import owner_of_new
 from webhook.policies.defaults import reasons, rows
 from webhook.policies.defaults.fields import Json
 from webhook.policies.defaults.rows import Default, parse, text_of
@@ -30,22 +28,10 @@ async def default_pod(
     pod: DefaultedPod, request: Request[DefaultedPod], facts: Facts, settings: DefaultsSettings
 ) -> Decision:
     """Write the defaults into a new launcher pod."""
-    if request.operation != "CREATE":
-        return allow(common.immutable_after_create("a pod's placement", request.operation))
-    if pod.spec and pod.spec.node_name:
-        return allow(reasons.bound(pod.spec.node_name))
-    owner = vmi_owner(pod)
-    if isinstance(owner, Reason):
-        return allow(owner)
-    user = request.user_info
-    try:
-        by_kubevirt = await is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
-    except Unreadable as error:
-        what = "no default is set, since who created the pod is not known"
-        return allow(common.lookup_failed(what, error.why), warn=True)
-    if not by_kubevirt:
-        absent = by_kubevirt is None
-        return allow(common.kubevirt_absent if absent else common.not_created_by_kubevirt(user.username))
+    node_name = pod.spec.node_name if pod.spec else None
+    owner = await owner_of_new(pod, node_name, request, facts, settings, "no default is set")
+    if isinstance(owner, Decision):
+        return owner
     if has_opted_out(pod):
         return allow(reasons.opted_out)
     decisions = []
@@ -56,60 +42,57 @@ async def default_pod(
         if value:
             decisions.append(_write(pod, default, value))
     for default, limit in (
-        (rows.NODE_SELECTOR, _labels(pod, settings)),
-        (rows.REQUIRED_AFFINITY, _term(pod, settings)),
+        (rows.NODE_SELECTOR, default_labels(pod, settings)),
+        (rows.REQUIRED_AFFINITY, default_term(pod, settings)),
     ):
         if limit is None:
-            decisions.append(allow(reasons.not_recorded(_short(default))))
+            decisions.append(allow(reasons.not_recorded(rows.field_of(default))))
         elif limit:
             decisions.append(_write(pod, default, limit))
     return rows.join(decisions, settings)
 
 
-def _short(default: Default) -> str:
-    return default.name.removeprefix("default-")
-
-
 def _write(pod: DefaultedPod, default: Default, value: Any) -> Decision:
-    place, name = default.in_objects, _short(default)
+    place, name = default.in_objects, rows.field_of(default)
     present = lookup(pod, place.field)
     spend(len(present) if isinstance(present, list | dict) else 0, f"entries of {name}")
     reason = reasons.injected(name) if present is ABSENT else reasons.merged(name)
     return default.write(pod, Choice(text_of(value), reason), place)
 
 
-def _labels(pod: DefaultedPod, settings: DefaultsSettings) -> Json | None:
+def default_labels(pod: DefaultedPod, settings: DefaultsSettings) -> Json | None:
     """The default node selector for a pod, without the keys of its required affinity; None: its VMI has no record."""
     wanted = settings.node_selector
     if not wanted:
         return {}
-    recorded = _recorded(pod, rows.NODE_SELECTOR)
+    recorded = recorded_in(pod, rows.NODE_SELECTOR)
     if not isinstance(recorded, dict):
         return None
-    chosen = _affinity_keys(pod)
+    chosen = affinity_keys(pod)
     return {key: value for key, value in wanted.items() if recorded.get(key) == value and key not in chosen}
 
 
-def _term(pod: DefaultedPod, settings: DefaultsSettings) -> list[Json] | None:
+def default_term(pod: DefaultedPod, settings: DefaultsSettings) -> list[Json] | None:
     """The term of the default required affinity for a pod; None: its VMI has no record."""
     wanted = settings.node_affinity.expressions
     if not wanted:
         return []
-    match _recorded(pod, rows.REQUIRED_AFFINITY):
+    match recorded_in(pod, rows.REQUIRED_AFFINITY):
         case [{"matchExpressions": [*recorded]}]:
             expressions = [each for each in wanted if each in recorded]
             return [{"matchExpressions": expressions}] if expressions else []
     return None
 
 
-def _recorded(pod: DefaultedPod, default: Default) -> Any:
-    text = pod.meta.annotation(default.annotation)
+def recorded_in(whole: Object, default: Default) -> Any:
+    """What an annotation of a VMI or pod says of a default; None: there is no such annotation."""
+    text = whole.meta.annotation(default.annotation)
     return None if text is None else parse(text)
 
 
-def _affinity_keys(pod: DefaultedPod) -> set[str]:
-    """The keys that the terms of a pod's required node affinity name."""
-    terms = lookup(pod, rows.REQUIRED_AFFINITY.in_objects.field)
+def affinity_keys(whole: object) -> set[str]:
+    """The keys that the terms of a VMI's or a pod's required node affinity name."""
+    terms = lookup(whole, rows.REQUIRED_AFFINITY.in_objects.field)
     if not isinstance(terms, list):
         return set()
     spend(len(terms), "nodeSelectorTerms")

@@ -10,14 +10,15 @@ from webhook.k8s.rights import Right
 from webhook.kubevirt.resources import VMIS
 from webhook.names import INSTANCETYPES
 from webhook.policies.common.match_conditions import LAUNCHERS, made_by_kubevirt, unset
-from webhook.policies.defaults import rows
+from webhook.policies.common.namespace_annotations import validates_annotations
+from webhook.policies.defaults import additions, rows
 from webhook.policies.defaults.checks import check_defaults
 from webhook.policies.defaults.pods import default_pod
 from webhook.policies.defaults.reasons import REASONS, SHARED_REASONS
 from webhook.policies.defaults.settings import ANNOTATIONS, DefaultsSettings
 from webhook.policies.defaults.views import DefaultedPod, DefaultedVmi
 from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES, default_vmi
-from webhook.policy import Policy, both_stages
+from webhook.policy import PodAdder, Policy, both_stages
 
 DEFAULTS: Final = "defaults"
 
@@ -50,9 +51,11 @@ POLICY: Final = Policy(
             match_conditions=_of_pods,
             object_selector=LAUNCHERS,
         ),
+        *validates_annotations(DEFAULTS, ANNOTATIONS.values()),
     ),
     rights=(Right.on(PRIORITY_CLASSES, verbs=("get",), why="whether the default PriorityClass exists"),),
     annotations=dict.fromkeys(ANNOTATIONS.values(), ()),
     marks=tuple(default.annotation for default in rows.ALL),
     checks=(check_defaults,),
+    pods=PodAdder(adds=additions.added_to_next, added=additions.added_to_present),
 )

@@ -14,10 +14,13 @@ from webhook.admission.reasons.catalog import Meaning, about, about_two, define
 REASONS: Final[dict[str, Meaning]] = {}
 # Codes of several policies that this one gives, too.
 SHARED_REASONS: Final = (
+    common.ANNOTATION_INVALID,
+    common.ANNOTATIONS_VALID,
     common.NOT_LAUNCHER,
     common.NO_VMI_OWNER,
     common.NOT_CREATED_BY_KUBEVIRT,
     common.KUBEVIRT_ABSENT,
+    common.POD_BOUND,
 )
 
 _changed: Final = partial(define, REASONS, "changed")
@@ -61,18 +64,24 @@ opted_out: Final = Reason(
 )
 NONE: Final = _skipped("no-default-applies", "Neither the settings nor the namespace have a default for the object.")
 none: Final = Reason(NONE, "skipped: there are no defaults for it")
-BOUND: Final = _skipped("pod-already-bound", "The pod names its node, so no scheduler looks at it.")
-bound: Final = about(BOUND, 'skipped: the pod is already bound to node "%s"')
 INVALID: Final = _skipped(
     "default-annotation-invalid",
     "An annotation of the namespace that replaces a default is invalid, so the default of the settings counts.",
     "Correct the annotation; `kubevirt-webhook doctor` lists all of them.",
 )
-invalid: Final = about_two(INVALID, "annotation %s of the namespace is ignored: %s")
+invalid: Final = about(INVALID, "the settings' default counts, because of the namespace's %s")
 UNUSABLE: Final = _skipped(
     "default-not-usable",
     "The default would keep the VM from starting, so it is not set: its PriorityClass does not exist, or no node has"
     " its CPU model.",
-    "Create what the default names, or change the default.",
+    "Nothing, as the owner of a VM: it starts without the default. As an admin, create what the default names, or"
+    " change the default.",
 )
 unusable: Final = about_two(UNUSABLE, "the default for %s is not set: %s")
+RECEIVED: Final = _skipped(
+    "default-not-for-received-vm",
+    "The VM is received from another cluster, where its guest has a CPU already. KubeVirt looks for nodes with that CPU"
+    " only if the VM names no other model.",
+    "Restart the VM after its migration to have it take up the default.",
+)
+received: Final = Reason(RECEIVED, "skipped: the VM is received from another cluster, with the CPU that it has there")

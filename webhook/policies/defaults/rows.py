@@ -11,6 +11,7 @@ from webhook import names
 from webhook.admission.decision import Decision, Reason, allow
 from webhook.k8s.json_tree import ABSENT
 from webhook.k8s.types.scheduling import PREFERRED, REQUIRED
+from webhook.policies.common.affinity import add_expressions, add_missing
 from webhook.policies.common.injected_defaults import InjectedDefault, Reasons
 from webhook.policies.defaults import reasons
 from webhook.policies.defaults.fields import Json
@@ -35,6 +36,14 @@ def parse(text: str) -> Any:
         return ABSENT
 
 
+def _seconds(text: str) -> Any:
+    """The number that an annotation says; `ABSENT` where it is none: owners may write anything."""
+    try:
+        return int(text)
+    except ValueError:
+        return ABSENT
+
+
 def _default(
     annotation: str,
     path: tuple[str, ...],
@@ -45,7 +54,7 @@ def _default(
     name = annotation.removeprefix(_PREFIX)
 
     def present(_: str) -> Reason:
-        return reasons.present(name)
+        return reasons.present(_field(name))
 
     return InjectedDefault(
         name=f"default-{name}",
@@ -57,7 +66,7 @@ def _default(
         merge=merge,
         reasons=Reasons(
             present=present,
-            chosen=lambda _: reasons.owner_chose(name),
+            chosen=lambda _: reasons.owner_chose(_field(name)),
             removed=present,
             replaced=None,
             restored=None,
@@ -66,9 +75,29 @@ def _default(
     )
 
 
+def field_of(default: Default) -> str:
+    """What a default is called in the settings and in `explain vm`, for example ``priorityClassName``."""
+    return _field(default.name.removeprefix("default-"))
+
+
+def _field(name: str) -> str:
+    first, *others = name.split("-")
+    return first + "".join(map(str.capitalize, others))
+
+
 def add_tolerations(present: list[Json], default: list[Json]) -> list[Json]:
     """The owner's tolerations, and those of other keys and effects."""
-    return [*present, *_others(present, default, lambda each: (each.get("key") or "", each.get("effect") or ""))]
+    return [*present, *other_tolerations(present, default)]
+
+
+def other_tolerations(present: Iterable[Json], default: Iterable[Json]) -> list[Json]:
+    """The default tolerations of keys and effects that the owner's have not."""
+    there = [_key_and_effect(each) for each in present]
+    return [each for each in default if _key_and_effect(each) not in there]
+
+
+def _key_and_effect(toleration: Json) -> tuple[str, str]:
+    return toleration.get("key") or "", toleration.get("effect") or ""
 
 
 def add_labels(present: Json, default: Json) -> Json:
@@ -76,44 +105,18 @@ def add_labels(present: Json, default: Json) -> Json:
     return default | present
 
 
-def add_preferences(present: list[Json], default: list[Json]) -> list[Json]:
-    """What the owner prefers, and what else is preferred."""
-    return [*present, *(each for each in default if each not in present)]
-
-
-def add_expressions(terms: list[Json], default: list[Json]) -> list[Json]:
-    """The owner's terms, each with what it lacks; one that matches no node stays as it is, and none is added."""
-    (added,) = default
-    return [_add_to(term, added["matchExpressions"]) for term in terms]
-
-
-def _add_to(term: Json, expressions: list[Json]) -> Json:
-    present = term.get("matchExpressions") or []
-    if not isinstance(present, list) or not (present or term.get("matchFields")):
-        return term
-    missing = [each for each in expressions if each not in present]
-    return {**term, "matchExpressions": [*present, *missing]} if missing else term
-
-
-def _others(present: Iterable[Json], default: Iterable[Json], key: Callable[[Json], object]) -> list[Json]:
-    there = [key(each) for each in present]
-    return [each for each in default if key(each) not in there]
-
-
-TOLERATIONS: Final = _default(f"{names.DOMAIN}/injected-tolerations", ("spec", "tolerations"), merge=add_tolerations)
+TOLERATIONS: Final = _default(names.INJECTED_TOLERATIONS_ANNOTATION, ("spec", "tolerations"), merge=add_tolerations)
 NODE_SELECTOR: Final = _default(f"{names.DOMAIN}/injected-node-selector", ("spec", "nodeSelector"), merge=add_labels)
 REQUIRED_AFFINITY: Final = _default(
     f"{names.DOMAIN}/injected-required-node-affinity",
     (*_AFFINITY, REQUIRED, "nodeSelectorTerms"),
     merge=add_expressions,
 )
-PREFERRED_AFFINITY: Final = _default(
-    f"{names.DOMAIN}/injected-preferred-node-affinity", (*_AFFINITY, PREFERRED), merge=add_preferences
-)
+PREFERRED_AFFINITY: Final = _default(names.INJECTED_PREFERENCES_ANNOTATION, (*_AFFINITY, PREFERRED), merge=add_missing)
 PRIORITY_CLASS: Final = _default(f"{names.DOMAIN}/injected-priority-class-name", ("spec", "priorityClassName"), str)
 EVICTION_STRATEGY: Final = _default(f"{names.DOMAIN}/injected-eviction-strategy", ("spec", "evictionStrategy"), str)
 GRACE_PERIOD: Final = _default(
-    f"{names.DOMAIN}/injected-termination-grace-period-seconds", ("spec", "terminationGracePeriodSeconds"), int
+    f"{names.DOMAIN}/injected-termination-grace-period-seconds", ("spec", "terminationGracePeriodSeconds"), _seconds
 )
 CPU_MODEL: Final = _default(f"{names.DOMAIN}/injected-cpu-model", ("spec", "domain", "cpu", "model"), str)
 ALL: Final = (
@@ -130,7 +133,7 @@ ALL: Final = (
 
 def join(decisions: Iterable[Decision], settings: DefaultsSettings) -> Decision:
     """One decision of those about each default, first what changes something; mistakes are warned of."""
-    mistakes = [allow(reasons.invalid(*each), warn=True) for each in settings.mistakes.items()]
+    mistakes = [allow(reasons.invalid(each), warn=True) for each in settings.annotation_mistakes.values()]
     ordered = sorted([*decisions, *mistakes], key=lambda each: not each.changes)
     if not ordered:
         return allow(reasons.none)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, Literal, Self
 
-import msgspec
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from webhook import names
-from webhook.errors import quote
-from webhook.k8s.documents import format_path
-from webhook.policies.defaults.fields import CpuModel, Json, NodeAffinity, PriorityClassName, Seconds, Toleration, plain
+from webhook.k8s.types.scheduling import REQUIRED
+from webhook.policies.defaults.fields import (
+    TERM,
+    CpuModel,
+    Json,
+    NodeAffinity,
+    PriorityClassName,
+    Seconds,
+    Toleration,
+    plain,
+)
+from webhook.settings.annotations import read_json, read_text
 from webhook.settings.fields import Derived, Items, LabelKey, LabelValue, derived
 from webhook.settings.policy_section import PolicySettings
 
@@ -28,17 +37,6 @@ ANNOTATIONS: Final = {
 }
 # These are plain text in an annotation; the others are JSON, as Kubernetes' own annotations for defaults are.
 TEXTS: Final = ("priority_class_name", "eviction_strategy", "cpu_model")
-# Of an annotation, in bytes: some hundred tolerations.
-_MAX_BYTES: Final = 16 * 1024
-# Of pydantic's errors.
-_CLAUSES: Final = {
-    **dict.fromkeys(("model_type", "dict_type", "mapping_type"), "must be a mapping"),
-    "tuple_type": "must be a list",
-    "string_type": "must be a string",
-    "int_type": "must be an integer",
-    "missing": "is missing",
-    "extra_forbidden": "is not a field",
-}
 
 
 class DefaultsSettings(PolicySettings):
@@ -49,6 +47,7 @@ class DefaultsSettings(PolicySettings):
     )
     tolerations: Items[Toleration] = Field(
         default=(),
+        examples=[[{"key": "gpu", "operator": "Exists"}]],
         description=(
             "Tolerations of launcher pods that have none of the same key and effect, for namespaces without the"
             " annotation kubevirt-webhook.github.io/default-tolerations."
@@ -62,7 +61,9 @@ class DefaultsSettings(PolicySettings):
             " not have, and for namespaces without the annotation kubevirt-webhook.github.io/default-node-selector."
         ),
     )
-    node_affinity: NodeAffinity = NodeAffinity()
+    node_affinity: NodeAffinity = Field(
+        default=NodeAffinity(), examples=[{REQUIRED: {"nodeSelectorTerms": [TERM]}}], description=NodeAffinity.__doc__
+    )
     priority_class_name: PriorityClassName = Field(
         default="",
         examples=["vms"],
@@ -80,6 +81,7 @@ class DefaultsSettings(PolicySettings):
     )
     termination_grace_period_seconds: Seconds | None = Field(
         default=None,
+        examples=[60],
         description=(
             "terminationGracePeriodSeconds of VMIs without one, for namespaces without the annotation"
             " kubevirt-webhook.github.io/default-termination-grace-period-seconds. Absent: KubeVirt's own default."
@@ -93,40 +95,41 @@ class DefaultsSettings(PolicySettings):
             " kubevirt-webhook.github.io/default-cpu-model. Empty: KubeVirt's own default."
         ),
     )
-    # What is wrong with annotations of the namespace, by their keys; such an annotation counts as absent.
-    mistakes: Derived[Mapping[str, str]] = derived({})
+    # The rows, by attribute, that the namespace's annotations replace.
+    of_namespace: Derived[frozenset[str]] = derived(frozenset())
 
     def with_annotations(self, annotations: Mapping[str, str]) -> Self:
         """The section with the namespace's own rows; ``off`` is an empty one."""
-        changed: dict[str, Any] = {}
-        mistakes = {}
-        for name, annotation in ANNOTATIONS.items():
-            text = annotations.get(annotation, "").strip()
-            if not text:
-                continue
-            try:
-                changed[name] = self._row(name, text)
-            except ValueError as error:
-                mistakes[annotation] = _sentence(error)
-        return self.model_copy(update=changed | {"mistakes": mistakes}) if changed or mistakes else self
+        own = self.replace_by(annotations, {key: partial(self._row, name) for name, key in ANNOTATIONS.items()})
+        if own is self:
+            return self
+        replaced = (
+            name
+            for name, key in ANNOTATIONS.items()
+            if annotations.get(key, "").strip() and key not in own.annotation_mistakes
+        )
+        return own.model_copy(update={"of_namespace": frozenset(replaced)})
+
+    def source_of(self, row: str) -> str:
+        """Who gives a default, by its attribute, a noun phrase."""
+        field = type(self).model_fields[row].alias or row
+        return f"the namespace's default {field}" if row in self.of_namespace else f"the settings' default {field}"
 
     @classmethod
-    def _row(cls, name: str, text: str) -> Any:
-        """A row as an annotation has it.
+    def _row(cls, name: str, text: str) -> Mapping[str, Any]:
+        """A row as an annotation has it, by its attribute; an empty annotation has none.
 
         Raises:
-            ValueError: it isn't one.
+            InputError: what is wrong with it.
         """
-        if text == names.OFF:
-            return cls.model_fields[name].default
-        if len(text.encode(errors="replace")) > _MAX_BYTES:
-            raise ValueError(f"it is longer than {_MAX_BYTES} bytes")
-        field = cls.model_fields[name].alias or name
-        try:
-            value = text if name in TEXTS else msgspec.json.decode(text.encode(errors="replace"))
-        except RecursionError:
-            raise ValueError("it is nested too deeply") from None
-        return getattr(cls.model_validate({field: value}, by_alias=True, by_name=False), name)
+        if not text.strip():
+            return {}
+        if text.strip() == names.OFF:
+            return {name: cls.model_fields[name].default}
+        if name in TEXTS:
+            return {name: read_text(text, cls, name)}
+        examples = cls.model_fields[name].examples
+        return {name: read_json(text, cls, name, json.dumps(examples[0]) if examples else "")}
 
     @cached_property
     def plain_tolerations(self) -> list[Json]:
@@ -137,25 +140,3 @@ class DefaultsSettings(PolicySettings):
     def plain_preferences(self) -> list[Json]:
         """The preferred node affinity as Kubernetes writes it."""
         return [plain(each) for each in self.node_affinity.preferred]
-
-
-def _sentence(error: ValueError) -> str:
-    """What is wrong with an annotation, as a clause."""
-    if isinstance(error, msgspec.DecodeError):
-        return "it is not valid JSON"
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False, include_input=True)[0]
-    context = first.get("ctx") or {}
-    # The row itself goes without saying.
-    where = format_path([part for part in first["loc"][1:] if part != "[key]"])
-    if clause := _CLAUSES.get(first["type"]):
-        return f"{where or 'it'} {clause}"
-    what, fix = context.get("what") or first["msg"], context.get("fix")
-    if first["type"] in ("greater_than_equal", "less_than_equal"):
-        what = f"must be at least {context['ge']}" if "ge" in context else f"must be at most {context['le']}"
-    if first["type"] == "literal_error":
-        choices = str(context["expected"]).replace("'", "").removeprefix(", ")
-        what = f"{quote(str(first['input']))} is not one of {choices}"
-    clause = f"{where}: {what}" if where else what
-    return f"{clause}; {fix}" if fix else clause

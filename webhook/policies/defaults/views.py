@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +13,10 @@ from webhook.names import OFF
 
 # On a VM's template, from where KubeVirt copies it: its owner wants none of the defaults.
 OPT_OUT = names.policy_label("defaults")
+
+
+# virt-controller writes it into the VMI that another cluster's guest is received by (runStrategy WaitAsReceiver).
+_RECEIVED: Final = "kubevirt.io/create-migration-target"
 
 
 class Cpu(View, frozen=True):
@@ -41,6 +45,11 @@ class DefaultedVmi(Object, frozen=True):
     """A VirtualMachineInstance."""
 
     spec: DefaultedVmiSpec | None = None
+
+    @property
+    def is_received(self) -> bool:
+        """Whether its guest runs already, in another cluster from which it is migrated."""
+        return self.meta.annotation(_RECEIVED) == "true"
 
 
 class RequiredTerms(View, frozen=True):

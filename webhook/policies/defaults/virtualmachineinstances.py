@@ -15,7 +15,7 @@ from typing import Any, Final
 from webhook.admission.decision import Decision, allow
 from webhook.admission.reasons import common
 from webhook.admission.wire import Request
-from webhook.errors import Unavailable
+from webhook.errors import Unavailable, quote
 from webhook.facts import Facts, NodesKey, ObjectKey
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
@@ -47,7 +47,7 @@ async def default_vmi(
 
     async def decide(default: Default, text: str, why_not: Decision | None = None) -> None:
         async def choose() -> Choice | Decision:
-            return why_not or Choice(text, reasons.injected(default.name.removeprefix("default-")))
+            return why_not or Choice(text, reasons.injected(rows.field_of(default)))
 
         decisions.append(await default.at_create(vmi, default.in_objects, settings, choose))
 
@@ -73,7 +73,7 @@ def _recorded(settings: DefaultsSettings) -> tuple[tuple[Default, Any], ...]:
 
 
 def _record(vmi: DefaultedVmi, default: Default, value: object) -> Decision:
-    name = default.name.removeprefix("default-")
+    name = rows.field_of(default)
     decision = default.record(vmi, Choice(text_of(value), reasons.recorded(name)), default.in_objects)
     return decision if decision.changes else allow(reasons.present(name))
 
@@ -89,13 +89,15 @@ async def _without_class(vmi: DefaultedVmi, facts: Facts, settings: DefaultsSett
         return allow(common.lookup_failed(what, found.why), warn=True)
     if found is None:
         why = f"PriorityClass {name} does not exist"
-        return allow(reasons.unusable("priority-class-name", why), warn=True)
+        return allow(reasons.unusable(rows.field_of(rows.PRIORITY_CLASS), why), warn=True)
     return None
 
 
 async def _without_model(vmi: DefaultedVmi, facts: Facts, settings: DefaultsSettings) -> Decision | None:
     """Why the default CPU model is not set; None if it is. A launcher pod waits for a node that has the model."""
     model, spec = settings.cpu_model, vmi.spec
+    if vmi.is_received:
+        return allow(reasons.received)
     if model in _OF_HOSTS or (spec and spec.domain and spec.domain.cpu and spec.domain.cpu.model):
         return None
     nodes = await facts.get(NodesKey())
@@ -109,5 +111,5 @@ async def _without_model(vmi: DefaultedVmi, facts: Facts, settings: DefaultsSett
         required = (*required, Label(Origin.KUBEVIRT, Expression.equals("kubernetes.io/arch", architecture)))
     if nodes.review(required).count:
         return None
-    of = f" of architecture {architecture}" if architecture else ""
-    return allow(reasons.unusable("cpu-model", f"no node{of} has the CPU model {model}"), warn=True)
+    of = f" of architecture {quote(architecture)}" if architecture else ""
+    return allow(reasons.unusable(rows.field_of(rows.CPU_MODEL), f"no node{of} has the CPU model {model}"), warn=True)

@@ -47,9 +47,7 @@ from webhook.placement.migrations import (
     own_strategy,
     stale_evacuation,
 )
-from webhook.placement.quota import QUOTAS
-from webhook.placement.requirements import Origin, Staying
-from webhook.policies.common import migration_targets
+from webhook.policies.common import evacuations, migration_targets
 from webhook.policies.common.migration_targets import details, no_node
 from webhook.policies.common.required_facts import is_kubevirts, read, read_configuration
 from webhook.policies.eviction import reasons
@@ -103,7 +101,7 @@ async def evaluate_eviction(
 def _owner(pod: LauncherPod, now: float, settings: EvictionSettings) -> OwnerReference | Decision:
     """The VMI whose pod it is, or what becomes of the eviction of a pod that has none."""
     if pod.phase in ("Succeeded", "Failed"):
-        return allow(reasons.pod_completed(pod.phase))
+        return allow(common.pod_completed(pod.phase))
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
         busy = _transfer(pod, now, settings)
@@ -134,7 +132,7 @@ async def _present_vm(owner: OwnerReference, pod: LauncherPod, namespace: str, f
     if pod.meta.deletion_timestamp or vmi.meta.deletion_timestamp:
         return allow(reasons.being_deleted)
     node = vmi.status.node_name if vmi.status else None
-    return vmi if node and node == pod.node_name else allow(reasons.not_the_current_pod)
+    return vmi if node and node == pod.node_name else allow(common.not_the_current_pod)
 
 
 def _transfer(pod: LauncherPod, now: float, settings: EvictionSettings) -> Reason | None:
@@ -219,18 +217,13 @@ async def _is_leaving(vmi: Vmi, facts: Facts) -> bool:
 
 async def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM, and by the quotas that could deny its target pod."""
-    quotas = ListKey(QUOTAS, namespace)
-    await facts.prefetch(*migration_targets.keys_by_vmi(vmi, namespace), quotas)
-    limits = await migration_targets.keys_by_quotas(namespace, facts)
-    await facts.prefetch(*await migration_targets.keys_by_pod(vmi, namespace, facts), *limits)
-    target = await migration_targets.of(vmi, namespace, facts)
-    if problem := migration_targets.cpu_problem(vmi, target.pod, target.nodes.get(vmi.node_name)):
-        return _deny(common.host_cpu_unknown(problem))
-    staying = (*target.requirements, Staying(Origin.DEPARTURE))
-    eligibility = replace(target, requirements=staying).review()
+    evacuation = await evacuations.look_for(vmi, namespace, facts)
+    if evacuation.cpu_problem:
+        return _deny(common.host_cpu_unknown(evacuation.cpu_problem))
+    eligibility, quota = evacuation.eligibility, evacuation.quota
+    assert eligibility
     if not eligibility.count:
         return replace(_deny(no_node(eligibility)), details=details(eligibility))
-    quota = await migration_targets.review_quota(target, namespace, facts)
     if quota.problem:
         return _deny(reasons.quota(quota.problem))
     count = eligibility.count

@@ -17,6 +17,8 @@ REASONS: Final[dict[str, Meaning]] = {}
 # Codes of several policies that this one gives, too.
 SHARED_REASONS: Final = (
     common.BEING_DELETED,
+    common.POD_OVER,
+    common.NOT_THE_CURRENT_POD,
     common.ELIGIBLE,
     common.NO_ELIGIBLE_NODE,
     common.HOST_CPU_UNKNOWN,
@@ -119,15 +121,7 @@ def other_requester(requesters: Iterable[str]) -> Reason:
 
 
 POD_NOT_FOUND: Final = _skipped("pod-not-found", "The pod does not exist.")
-pod_not_found: Final = about(POD_NOT_FOUND, 'skipped: pod "%s" does not exist')
-POD_OVER: Final = _skipped("pod-completed", "The pod has completed, and no VM runs in it.")
-pod_completed: Final = about(POD_OVER, "skipped: the pod is in phase %s, and no VM runs in it")
-NOT_THE_CURRENT_POD: Final = _skipped(
-    "not-the-current-pod", "The VM does not run in this pod: it is the source or target of a migration in progress."
-)
-not_the_current_pod: Final = Reason(
-    NOT_THE_CURRENT_POD, "skipped: the VM does not run in this pod; a migration to or from it is in progress"
-)
+pod_not_found: Final = about(POD_NOT_FOUND, "skipped: pod %q does not exist")
 EXTERNAL: Final = _skipped(
     "external-eviction-strategy", "The VM's eviction strategy is External: a component other than KubeVirt migrates it."
 )
@@ -139,7 +133,7 @@ UNKNOWN_STRATEGY: Final = _skipped(
     "The VM has an eviction strategy that this version of kubevirt-webhook does not support.",
 )
 unknown_strategy: Final = about_two(
-    UNKNOWN_STRATEGY, 'skipped: VM %s has eviction strategy "%s", which kubevirt-webhook does not support'
+    UNKNOWN_STRATEGY, "skipped: VM %s has eviction strategy %q, which kubevirt-webhook does not support"
 )
 NOT_MIGRATABLE: Final = _skipped(
     "not-migratable", "The VM is not live-migratable, and KubeVirt denies its eviction by itself."

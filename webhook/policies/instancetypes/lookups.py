@@ -124,12 +124,24 @@ class Lookups:
         """
         sizing = None
         for facts in (self._facts, self._facts.uncached()):
-            key = ListKey(PRESETS, self.namespace)
-            presets = await read(facts, key, "the namespace's VirtualMachineInstancePresets") or ()
+            presets = await self._presets(facts)
             sizing = size.sizing_preset((stored.plain() for stored in presets), metadata)
             if sizing is None:
                 break
         return sizing
+
+    async def preset_memory(self, metadata: Any) -> bool:
+        """Whether a VirtualMachineInstancePreset gives a VMI its memory. The VMI's metadata is plain JSON.
+
+        Raises:
+            Unreadable: the namespace's presets cannot be read.
+        """
+        presets = await self._presets(self._facts)
+        return size.gives_memory((stored.plain() for stored in presets), metadata)
+
+    async def _presets(self, facts: Facts) -> tuple[Unstructured, ...]:
+        key = ListKey(PRESETS, self.namespace)
+        return await read(facts, key, "the namespace's VirtualMachineInstancePresets") or ()
 
     async def configuration(self) -> ClusterConfig:
         """The cluster's settings of KubeVirt, with the rules of its release; KubeVirt's defaults where there is none.

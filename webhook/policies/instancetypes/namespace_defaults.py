@@ -17,6 +17,7 @@ from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, allow, deny
 from webhook.admission.reasons import common
 from webhook.facts import Unreadable
+from webhook.k8s.json_tree import member
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import Json, share
@@ -26,6 +27,7 @@ from webhook.kubevirt.rejection import Crash, Rejection
 from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.types.core import MATCHER
+from webhook.kubevirt.vm.size import has_memory
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.instancetypes import reasons
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
@@ -93,6 +95,24 @@ async def preset_size(metadata: Any, lookups: Lookups, warnings: list[Reason]) -
         warnings.append(reasons.preset_unknown(error.why))
         return None
     return reasons.preset_size(*sizing) if sizing else None
+
+
+def names_memory(spec: Any) -> bool:
+    """Whether a VM's spec, any JSON, says how much memory the guest gets, or names an instancetype that does."""
+    return member(spec, INSTANCETYPE_MATCHER.field) is not None or has_memory(member(spec, "template.spec.domain"))
+
+
+async def lacks_memory(spec: Any, lookups: Lookups) -> bool:
+    """Whether nothing gives a VM memory, so that KubeVirt never starts it: neither its spec, any JSON, nor a preset.
+
+    Where presets cannot be read, one may give it memory.
+    """
+    if names_memory(spec):
+        return False
+    try:
+        return not await lookups.preset_memory(member(spec, "template.metadata"))
+    except Unreadable:
+        return False
 
 
 def goes_beside_a_size(matcher: Matcher, settings: InstancetypeSettings) -> bool:
@@ -239,12 +259,23 @@ class Findings:
         if warn:
             self.warnings.append(reason)
 
-    def note_unfit(self, defaults: Sequence[Default], fit: Fit, *, warn: bool = True) -> None:
-        """Note the defaults that the VM stays without, and warn of them unless something else must be mended first."""
+    def warn_first(self, reason: Reason) -> None:
+        """Warn of something before all other warnings: their user may read the first one alone."""
+        self.warnings.insert(0, reason)
+
+    def note_unfit(self, defaults: Sequence[Default], fit: Fit, *, lacks_instancetype: bool = False) -> None:
+        """Note the defaults that the VM stays without, and warn of them.
+
+        Where the VM ``lacks_instancetype``, the one that it names does not exist: KubeVirt's own sentence would then
+        blame a size that the instancetype has, and validation warns of the name.
+        """
         for default in defaults:
             if default not in fit.chosen:
                 named = f"{default.matcher.field} {default.injected_value}"
-                self.note(reasons.default_conflicts(named, fit.why_not), warn=warn)
+                if lacks_instancetype:
+                    self.note(reasons.default_needs_instancetype(named))
+                else:
+                    self.note(reasons.default_conflicts(named, fit.why_not), warn=True)
 
     def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
         """The decision that rests on these findings."""

@@ -12,7 +12,7 @@ from webhook.names import INSTANCETYPES
 from webhook.policies.instancetypes import match_conditions
 from webhook.policies.instancetypes.pools import check_pools
 from webhook.policies.instancetypes.reasons import REASONS, SHARED_REASONS
-from webhook.policies.instancetypes.settings import InstancetypeSettings
+from webhook.policies.instancetypes.settings import DEFAULT_PREFERENCE_SCOPE_ANNOTATION, InstancetypeSettings
 from webhook.policies.instancetypes.virtualmachineinstances import fill_vmi
 from webhook.policies.instancetypes.virtualmachines import apply_defaults, validate_vm
 from webhook.policy import Policy, both_stages
@@ -73,7 +73,7 @@ POLICY: Final = Policy(
     annotations={
         names.DEFAULT_INSTANCETYPE_ANNOTATION: (),
         names.DEFAULT_PREFERENCE_ANNOTATION: (),
-        names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION: ("unsized", "all"),
+        DEFAULT_PREFERENCE_SCOPE_ANNOTATION: ("unsized", "all"),
         names.ALLOWED_INSTANCETYPES_ANNOTATION: (),
         names.EXPAND_INSTANCETYPES_ANNOTATION: ("true", "false"),
     },

@@ -107,7 +107,13 @@ def expanded(made: Mapping[str, object]) -> Reason:
     return Reason(EXPANDED, f"{named} {verb} written out in the VM")
 
 
-ALREADY_APPLIED: Final = _skipped("instancetype-already-applied", "The VirtualMachineInstance was filled before.")
+ALREADY_APPLIED: Final = _skipped(
+    "instancetype-already-applied",
+    "The VirtualMachineInstance was filled before; or the VM has the default that was once written into it, and the"
+    " annotation that says so, as an exported manifest has.",
+    "To have the default of the namespace instead, remove the field and the annotation from the manifest.",
+)
+had_default: Final = about(ALREADY_APPLIED, "default %s not applied: the VM has the one that it was given before")
 already_applied: Final = about_two(ALREADY_APPLIED, "skipped: %s %s is already applied to the VMI")
 APPLIED: Final = _changed(
     "instancetype-applied", "The VirtualMachineInstance is filled with what the instancetype and preference say."
@@ -140,6 +146,14 @@ def not_captured(name: str, namespace: str, allowed: str) -> str:
     return (
         f"ControllerRevision {quote(name)} in namespace {namespace} does not contain an instancetype, so it is not"
         f" allowed; allowed instancetypes: {allowed}"
+    )
+
+
+def way_out_of_copied(field: str, annotation: str) -> str:
+    """How to leave a default that a manifest has from another namespace, and that is not allowed in this one."""
+    return (
+        f"spec.{field} is a default that kubevirt-webhook once wrote into the VM: remove it and the annotation"
+        f" {annotation} from the manifest to get the namespace's own default"
     )
 
 
@@ -180,20 +194,40 @@ MISSING: Final = _denied(
 )
 
 
-def missing(text: str, may_come: bool) -> Reason:
-    """What the VM names does not exist: KubeVirt's or the API server's sentence, and whether it may still come."""
-    until = " until the object exists" if may_come else ""
-    return Reason(MISSING, f"{text}: KubeVirt allows the VM but cannot start it{until}")
+def missing(field: str, text: str, may_come: bool) -> Reason:
+    """What the VM names in a field does not exist.
+
+    Args:
+        field: for example ``spec.instancetype``.
+        text: KubeVirt's or the API server's sentence.
+        may_come: whether the object may still be created; if not, the field itself is wrong.
+    """
+    # What is to be done comes first: a warning is cut where a name is long.
+    if not may_come:
+        where = "this" if text.startswith(field) else field
+        return Reason(MISSING, f"the VM cannot start until {where} is corrected: {text}")
+    named = text.removesuffix(" not found")
+    return Reason(
+        MISSING, f"the VM cannot start until {field} is corrected, or what does not exist is created: {named}"
+    )
 
 
+_MEMORY_TODO: Final = "set spec.instancetype or spec.template.spec.domain.memory.guest"
 UNSIZED: Final = _allowed(
     "size-removed",
-    "The update removes the VM's size, so the VM can no longer start.",
-    "Set spec.instancetype or a memory size.",
+    "The update leaves the VM neither an instancetype nor memory of its own, so that it cannot start again. A default"
+    " instancetype gives way to any size that the owner sets, also to a CPU alone.",
+    f"S{_MEMORY_TODO[1:]}. To change the CPU of a VM with a default instancetype, set the memory in the same update, or"
+    " name another instancetype.",
 )
-size_removed: Final = Reason(
-    UNSIZED, "the VM no longer sets a size and cannot start: set spec.instancetype or a memory size"
+size_removed: Final = Reason(UNSIZED, f"the VM cannot start again, since nothing gives it memory: {_MEMORY_TODO}")
+MEMORY_MISSING: Final = _allowed(
+    "memory-missing",
+    "The new VM has no instancetype and sets no memory: KubeVirt stores it and never starts it. A VM that sets a CPU,"
+    " its model included, gets no default instancetype.",
+    f"S{_MEMORY_TODO[1:]}, or remove the CPU to get the namespace's default instancetype.",
 )
+memory_missing: Final = Reason(MEMORY_MISSING, f"the VM cannot start, since nothing gives it memory: {_MEMORY_TODO}")
 NO_DEFAULTS: Final = _skipped("no-defaults", "Neither the namespace nor the settings have a default.")
 no_defaults: Final = Reason(NO_DEFAULTS, "skipped: neither the namespace nor the settings have a default")
 nothing_requested: Final = Reason(
@@ -242,11 +276,28 @@ def preset_size(name: str, path: str) -> str:
 DEFAULT_UNUSABLE: Final = _skipped(
     "default-unusable",
     "The default does not exist, is not a valid reference, or is not allowed in the namespace.",
-    "Correct the namespace's annotation or the settings; `kubevirt-webhook doctor` lists such defaults.",
+    "The VM's owner: name an instancetype, or set a memory size, without which KubeVirt does not start the VM."
+    " An administrator: correct the namespace's annotation or the settings; `kubevirt-webhook doctor` lists such"
+    " defaults.",
 )
 no_default_applied: Final = Reason(DEFAULT_UNUSABLE, "no default could be applied to the VMI")
-default_unusable: Final = about_two(DEFAULT_UNUSABLE, "default %s not applied: %s")
-default_missing: Final = about_two(DEFAULT_UNUSABLE, "default %s not applied: %s does not exist")
+
+
+def default_unusable(default: str, why: str) -> Reason:
+    """A default is left out of a VM or VMI.
+
+    Args:
+        default: ``instancetype`` or ``preference``, and what it names, if that is not in ``why``.
+        why: a clause.
+    """
+    return Reason(DEFAULT_UNUSABLE, f"default {default} not applied: {why}")
+
+
+def default_missing(field: str, named: str) -> Reason:
+    """A default is left out of a VM, because what it names does not exist."""
+    return default_unusable(field, f"{named} does not exist")
+
+
 DEFAULT_CONFLICTS: Final = _skipped(
     "default-conflicts",
     "KubeVirt would deny the VM with the default, so the default is left out.",
@@ -254,6 +305,11 @@ DEFAULT_CONFLICTS: Final = _skipped(
 )
 
 default_conflicts: Final = about_two(DEFAULT_CONFLICTS, "default %s not applied: %s")
+default_needs_instancetype: Final = about(
+    DEFAULT_CONFLICTS,
+    "default %s not applied: the instancetype that the VM names does not exist, and without one KubeVirt would deny the"
+    " VM with the default",
+)
 NOT_INFERRED: Final = _skipped(
     "not-inferred",
     "The VM infers its instancetype, preference or architecture from a volume. kubevirt-webhook cannot read volumes, so"

@@ -39,6 +39,9 @@ class FidelitySettings(Section):
     every_minutes: int = Field(default=10, ge=1, le=1440, description="Minutes between rounds.")
 
 
+DEFAULT_PREFERENCE_SCOPE_ANNOTATION: Final = f"{names.DOMAIN}/default-preference-scope"
+
+
 class InstancetypeSettings(PolicySettings):
     """The instancetypes policy: default instancetypes and preferences, an allow-list, and early denials."""
 
@@ -128,5 +131,5 @@ class InstancetypeSettings(PolicySettings):
 _INSTANCETYPE_PARAMETERS: Final = {
     "default_instancetype": names.DEFAULT_INSTANCETYPE_ANNOTATION,
     "default_preference": names.DEFAULT_PREFERENCE_ANNOTATION,
-    "default_preference_scope": names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
+    "default_preference_scope": DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
 }

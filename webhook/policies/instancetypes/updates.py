@@ -122,10 +122,9 @@ async def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: 
     injected_values = {default.matcher.field: default.injected_value for default in put_back}
     if put_back:
         findings.reasons.insert(0, reasons.defaults_preserved(injected_values.items()))
-    if _has_lost_its_size(update, outgrown, put_back):
-        metadata = namespace_defaults.template_metadata(vm)
-        if await namespace_defaults.preset_size(metadata, lookups, findings.warnings) is None:
-            findings.note(reasons.size_removed, warn=True)
+    if await _has_lost_its_memory(update, outgrown, put_back):
+        findings.note(reasons.size_removed)
+        findings.warn_first(reasons.size_removed)
     if not findings.reasons:
         findings.note(reasons.defaults_kept if update.kept_defaults else reasons.nothing_to_preserve)
     return findings.decision(changes=_changes(update, outgrown, put_back), notes=injected_values)
@@ -295,14 +294,14 @@ def _preserved_defaults(update: _Update) -> list[Default]:
     return carried
 
 
-def _has_lost_its_size(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default]) -> bool:
-    """Whether the VM had a size and will have none."""
-    field = INSTANCETYPE_MATCHER.field
-    stays = update.spec.get(field) is not None and INSTANCETYPE_MATCHER not in outgrown
-    if stays or any(default.matcher is INSTANCETYPE_MATCHER for default in put_back):
+async def _has_lost_its_memory(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default]) -> bool:
+    """Whether the VM had an instancetype or said its memory, and nothing gives it any now."""
+    if any(default.matcher is INSTANCETYPE_MATCHER for default in put_back):
         return False
-    had = (update.old.spec or {}).get(field) is not None or has_memory(_domain(update.old))
-    return had and not has_memory(_domain(update.vm))
+    if not namespace_defaults.names_memory(update.old.spec):
+        return False
+    left = {field: value for field, value in update.spec.items() if field not in {each.field for each in outgrown}}
+    return await namespace_defaults.lacks_memory(left, update.findings.lookups)
 
 
 def _without_our_scheduler(vm: Unstructured, spec: Json) -> Json:

@@ -84,7 +84,8 @@ async def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
     # Without a preference KubeVirt cannot crash, and what the VM names is not looked up.
     needs_named = settings.expand or PREFERENCE_MATCHER.field in spec
     expected = [*references.values(), *(named_references(shared) if needs_named else ())]
-    await lookups.prefetch(expected, presets=bool(beside_none))
+    needs_presets = beside_none or not namespace_defaults.names_memory(vm.spec)
+    await lookups.prefetch(expected, presets=bool(needs_presets))
     metadata = namespace_defaults.template_metadata(vm)
     why_not = await namespace_defaults.preset_size(metadata, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
@@ -96,8 +97,10 @@ async def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
         return namespace_defaults.deny_crash(fit.crash)
     chosen = fit.chosen
     is_unfit = len(fit.chosen) < len(defaults)
-    # What validation warns of comes first: without its instancetype no default would fit.
-    findings.note_unfit(defaults, fit, warn=not (is_unfit and _lacks_instancetype(shared, lookups, rules)))
+    findings.note_unfit(defaults, fit, lacks_instancetype=is_unfit and _lacks_instancetype(shared, lookups, rules))
+    gets_instancetype = any(default.matcher is INSTANCETYPE_MATCHER for default in chosen)
+    if not gets_instancetype and await namespace_defaults.lacks_memory(vm.spec, lookups):
+        findings.warn_first(reasons.memory_missing)
     if (
         settings.expand
         and not namespace_defaults.has_opted_out(vm)
@@ -148,7 +151,8 @@ def _default_for(matcher: Matcher, vm: Unstructured, spec: Json, findings: Findi
         return None
     beside = namespace_defaults.goes_beside_a_size(matcher, settings)
     if matcher.field in spec:
-        findings.note(reasons.owner_chose(matcher.field))
+        is_copied = namespace_defaults.default_of(matcher, vm, Manifests(vm)) is not None
+        findings.note(reasons.had_default(matcher.field) if is_copied else reasons.owner_chose(matcher.field))
     elif vm.meta.annotation(namespace_defaults.INJECTED_ANNOTATIONS[matcher.field]):
         findings.note(reasons.owner_removed(matcher.field))
     elif (size := size_field(spec["template"].get("spec", {}).get("domain"))) and not beside:
@@ -269,7 +273,12 @@ async def _evaluate(
         )
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
-            return _deny_by_causes(reasons.NOT_ALLOWED, 403, [cause])
+            hint: tuple[Reason, ...] = ()
+            if namespace_defaults.default_of(INSTANCETYPE_MATCHER, vm, Manifests(vm)):
+                annotation = namespace_defaults.INJECTED_ANNOTATIONS[INSTANCETYPE_MATCHER.field]
+                way_out = reasons.way_out_of_copied(INSTANCETYPE_MATCHER.field, annotation)
+                hint = (Reason(reasons.NOT_ALLOWED, way_out),)
+            return _deny_by_causes(reasons.NOT_ALLOWED, 403, [cause], warnings=hint)
     configuration = await lookups.configuration()
     decoded = read_vm(candidate, configuration.rules)
     await lookups.prefetch_named(decoded)
@@ -281,7 +290,7 @@ async def _evaluate(
         ways_out = _ways_out(vm, operation, candidate, lookups, configuration)
         return _deny_by_causes(reasons.DENIED, answer.code, answer.causes, answer.message, ways_out)
     if missing:
-        doubts = tuple(reasons.missing(each.what, each.reason == "FieldValueNotFound") for each in missing)
+        doubts = tuple(reasons.missing(each.field, each.what, each.reason == "FieldValueNotFound") for each in missing)
         return Decision(doubts, warnings=doubts)
     # KubeVirt has inferred both by the time that it asks: only who reviews a manifest has something left to infer.
     infers = any("inferFromVolume" in decoded["spec"].get(matcher.field, {}) for matcher in MATCHERS)

@@ -152,6 +152,7 @@ class MigrationExplanation(View, frozen=True):
         evacuation: that KubeVirt still evacuates the VM and how to end that, a sentence; empty: it does not.
         hotplug: that a change of the VM waits for a migration, and whether KubeVirt creates it, a clause; empty: none
             waits.
+        undecided: that KubeVirt has not written whether it can migrate the VM, a clause; empty: it has.
     """
 
     schema: str
@@ -173,6 +174,7 @@ class MigrationExplanation(View, frozen=True):
     node: OneNode | None
     evacuation: str = ""
     hotplug: str = ""
+    undecided: str = ""
 
     @property
     def favorable(self) -> bool:
@@ -299,6 +301,7 @@ def _explain(subject: _Subject) -> MigrationExplanation:
         node=_explain_node(question.node, target) if question.node else None,
         evacuation=describe_evacuation(vmi, subject.configuration, subject.source),
         hotplug=describe_hotplug(vmi, subject.configuration),
+        undecided=_undecided(vmi),
     )
 
 
@@ -309,7 +312,7 @@ def _foreign_gaps(target: Target, eligibility: Eligibility) -> Iterator[str]:
     """
     if target.pod is None:
         return
-    if foreign := foreign_affinity(target.pod, target.vmi, target.added_before):
+    if foreign := foreign_affinity(target.pod, target.vmi, target.added_before, target.additions.present):
         count = (target.nodes.review((foreign,)).bitset & eligibility.bitset).bit_count()
         terms = " or ".join(map(str, foreign.terms))
         meet = f"{count} of {pluralize(eligibility.count, 'eligible node')} {'meets' if count == 1 else 'meet'} it"
@@ -317,8 +320,23 @@ def _foreign_gaps(target: Target, eligibility: Eligibility) -> Iterator[str]:
             f"the current pod's node affinity requires {terms}, which neither the VM nor KubeVirt requires: if another"
             f" admission webhook adds it to the target pod, too, {meet}"
         )
-    if rules := foreign_pod_rules(target.pod, target.vmi):
+    if rules := foreign_pod_rules(target.pod, target.vmi, target.additions.present.group):
         yield f"the current pod has {rules}, which the VM has not: another admission webhook may add them to any pod"
+
+
+def _undecided(vmi: Vmi) -> str:
+    """That KubeVirt has not written whether a VM that runs can be migrated, a clause; empty: it has.
+
+    Its webhooks differ then: that for migrations denies only where the condition is False, that for evictions takes
+    what is not True for a VM that cannot.
+    """
+    condition = vmi.condition(_MIGRATABLE)
+    if not vmi.node_name or (condition and condition.status in ("True", "False")):
+        return ""
+    return (
+        "KubeVirt has not written whether it can migrate the VM (condition LiveMigratable): it would try where a user"
+        " asks, and an eviction counts it as one that cannot be migrated"
+    )
 
 
 async def _subject(question: Question, facts: Facts) -> _Subject:

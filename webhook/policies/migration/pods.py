@@ -8,8 +8,8 @@ target pod is never denied: one that fits nowhere stays Pending, and KubeVirt en
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from webhook.admission.step_budget import spend
 from webhook.admission.wire import Request
 from webhook.facts import Facts, ObjectKey, Unreadable
 from webhook.k8s.types.core import TargetPod
+from webhook.k8s.types.scheduling import REQUIRED
 from webhook.k8s.types.selectors import find_malformed
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.machines import JOB_NAME, JOB_UID, MIGRATIONS, Migration
@@ -30,7 +31,7 @@ from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Target
 from webhook.policies.common.required_facts import is_kubevirts, read
 from webhook.policies.migration import reasons
-from webhook.policies.migration.inbound import hostnames_to_leave_out, receiving
+from webhook.policies.migration.inbound import Limit, Receiving, Unbound, limit, may_reach, receiving
 from webhook.policies.migration.settings import MigrationSettings
 from webhook.text import abbreviate
 
@@ -38,6 +39,7 @@ _TERMS: Final = (
     *("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
     "nodeSelectorTerms",
 )
+_APART: Final = ("spec", "affinity", "podAntiAffinity", REQUIRED)
 _SELECTOR: Final = ("spec", "nodeSelector")
 
 # A key is checked, compared and written; an expression of the pod is compared and copied.
@@ -71,53 +73,31 @@ async def constrain_pod(
     except Unreadable as error:
         return allow(common.lookup_failed("the target pod was not constrained", error.why), warn=True)
     unsure: list[Reason] = []
-    busy = await _busy_nodes(migration, facts, settings, unsure)
+    most = settings.max_inbound_per_node
+    found = await _receiving(migration, facts, unsure) if most else Receiving()
+    is_close = bool(most) and may_reach(found, most)
     target: Target | None = None
-    if busy or reserved_keys(migration.added_selector):
+    if is_close or reserved_keys(migration.added_selector):
         # Last, since nodes may change while anything is read.
         try:
             target = await migration_targets.find(namespace, owner.name or "", facts, migration)
         except Unreadable as error:
             # What is added holds all the same.
-            unsure += [reasons.inbound_unknown(error.why)] if busy else []
+            unsure += [reasons.inbound_unknown(error.why)] if is_close else []
             unsure += [reasons.requirements_unknown(error.why)] if migration.added_selector else []
-    inbound = _leave_out(busy, target, settings.max_inbound_per_node)
+    inbound = limit(found, target, most) if is_close and target else Limit()
+    if inbound.exceeds:
+        unsure.append(reasons.inbound_exceeded(most))
     return _constrain(pod, migration, target.requirements if target else (), settings, inbound, tuple(unsure))
 
 
-class _Inbound(NamedTuple):
-    """What the limit of migrations to a node comes to.
-
-    Attributes:
-        hostnames: of the nodes that the pod is to leave out.
-        reason: what was done, or why nothing was; None: nothing had to be.
-    """
-
-    hostnames: Sequence[str] = ()
-    reason: Reason | None = None
-
-
-async def _busy_nodes(
-    migration: Migration, facts: Facts, settings: MigrationSettings, unsure: list[Reason]
-) -> Collection[str]:
-    """The names of the nodes that receive as many migrations as they may; empty where that is not known."""
-    most = settings.max_inbound_per_node
-    if not most:
-        return ()
+async def _receiving(migration: Migration, facts: Facts, unsure: list[Reason]) -> Receiving:
+    """The migrations that are under way; none where that is not known."""
     try:
-        counts = await receiving(migration, facts)
+        return await receiving(migration, facts)
     except Unreadable as error:
         unsure.append(reasons.inbound_unknown(error.why))
-        return ()
-    return [name for name, count in counts.items() if count >= most]
-
-
-def _leave_out(busy: Collection[str], target: Target | None, most: int) -> _Inbound:
-    """The nodes that receive enough migrations; none where no other would be left: see `INBOUND_EXCEEDED`."""
-    hostnames, leaves_some = hostnames_to_leave_out(busy, target) if busy and target else ([], True)
-    if not leaves_some:
-        return _Inbound((), reasons.inbound_exceeded(most))
-    return _Inbound(hostnames, reasons.inbound_limited(hostnames, most) if hostnames else None)
+        return Receiving()
 
 
 def _constrain(
@@ -125,11 +105,9 @@ def _constrain(
     migration: Migration,
     requirements: Requirements,
     settings: MigrationSettings,
-    inbound: _Inbound,
+    inbound: Limit,
     unsure: tuple[Reason, ...],
 ) -> Decision:
-    if inbound.reason and not inbound.hostnames:
-        unsure = (*unsure, inbound.reason)
     spend(_KEY_STEPS * len(migration.added_selector), "keys that the migration adds")
     selector = (pod.spec.node_selector if pod.spec else None) or {}
     malformed = {key for key, value in migration.added_selector.items() if find_malformed({key: value}, "")}
@@ -144,9 +122,10 @@ def _constrain(
         # KubeVirt takes the user's key for its own rule, which keeps a VM on its CPU vendor.
         vendor_labels = (each for each in requirements if isinstance(each, Label) and each.origin == Origin.VENDOR)
         expressions += [_equals(each.expression.key, each.expression.values[0]) for each in vendor_labels]
-    limit = [{"key": HOSTNAME, "operator": "NotIn", "values": [*inbound.hostnames]}] if inbound.hostnames else []
+    left_out = [{"key": HOSTNAME, "operator": "NotIn", "values": [*inbound.hostnames]}] if inbound.hostnames else []
     changes = [
-        *_terms(pod, [*expressions, *limit]),
+        *_terms(pod, [*expressions, *left_out]),
+        *_apart(pod, inbound.apart, migration.meta.namespace),
         *_remove_stuck_keys(selector, migration.added_selector, requirements),
     ]
     labels = ", ".join(f"{key}={value}" for key, value in requested.items())
@@ -159,15 +138,29 @@ def _constrain(
         return Decision((done, *unsure), warnings=unsure)
     made = [reasons.constrained(labels, migration.meta.name or "")] if migration.added_selector else []
     notes = {"added-node-selector": labels} if migration.added_selector else {}
-    if inbound.reason and inbound.hostnames:
-        made.append(inbound.reason)
-        notes["left-out-nodes"] = abbreviate(inbound.hostnames)
+    if inbound.hostnames or inbound.apart:
+        made.append(reasons.inbound_limited(inbound.hostnames, len(inbound.apart), settings.max_inbound_per_node))
+        notes |= {"left-out-nodes": abbreviate(inbound.hostnames)} if inbound.hostnames else {}
         changes = [replace(change, reason=made[0].code) for change in changes]
     return Decision((*made, *unsure), tuple(changes), warnings=unsure, notes=notes)
 
 
 def _equals(key: str, value: str) -> Json:
     return {"key": key, "operator": "In", "values": [value]}
+
+
+def _apart(pod: TargetPod, others: Sequence[Unbound], namespace: str | None) -> list[Change]:
+    """The required pod anti-affinity with one more term: not on a node with the target pods of other migrations."""
+    if not others:
+        return []
+    spaces = sorted({each.namespace for each in others})
+    expression = {"key": JOB_UID, "operator": "In", "values": [each.uid for each in others]}
+    term: Json = {"labelSelector": {"matchExpressions": [expression]}, "topologyKey": HOSTNAME}
+    if spaces != [namespace]:
+        # Without any, it is the pod's own; a quota may limit who names others (CrossNamespacePodAffinity).
+        term["namespaces"] = spaces
+    present = pod.apart or []
+    return [] if term in present else [Change(_APART, pod.apart, [*present, term], reasons.INBOUND_LIMITED)]
 
 
 def _terms(pod: TargetPod, expressions: list[Json]) -> list[Change]:

@@ -34,6 +34,8 @@ _skipped: Final = partial(define, REASONS, "skipped")
 
 
 FIELD = "spec.addedNodeSelector"
+# What to do about a denial for which the added selector leaves no node, an imperative.
+OTHER_NODES: Final = "choose other nodes, or leave out addedNodeSelector"
 
 # Of what contradicts itself, and of mistakes in a selector, a sentence names so many.
 _NAMED_CONTRADICTIONS = 10
@@ -106,7 +108,7 @@ RESERVED_NAME: Final = _denied(
 )
 reserved_name: Final = about(
     RESERVED_NAME,
-    f'metadata.name "%s" is reserved: KubeVirt names its own migrations {_OWN}, and they have no addedNodeSelector;'
+    f"metadata.name %q is reserved: KubeVirt names its own migrations {_OWN}, and they have no addedNodeSelector;"
     " choose another name",
 )
 RESERVED_KEYS: Final = _denied(
@@ -159,7 +161,9 @@ def node_choice_forbidden(username: str, namespace: str, verb: str, resource: st
 
 
 TOO_MANY_MIGRATIONS: Final = _denied(
-    "too-many-migrations", "The namespace has as many migrations in progress as the settings allow.", "Retry later."
+    "too-many-migrations",
+    "The namespace has as many migrations in progress as the settings allow.",
+    "Wait for one to end, or migrate without addedNodeSelector.",
 )
 
 
@@ -185,33 +189,35 @@ def pinned(conflicts: Sequence[object]) -> Reason:
 CONSTRAINED: Final = _changed(
     "target-constrained", "The node affinity of the migration's target pod requires what addedNodeSelector says."
 )
-constrained: Final = about_two(CONSTRAINED, 'the target pod requires %s, added by migration "%s"')
+constrained: Final = about_two(CONSTRAINED, "the target pod requires %s, added by migration %q")
 INBOUND_LIMITED: Final = _changed(
     "inbound-limited",
     "The migration's target pod leaves out nodes that are receiving as many migrations as the setting"
-    " migration.maxInboundPerNode allows.",
+    " migration.maxInboundPerNode allows, and stays apart from target pods that could make it one too many.",
 )
 
 
-def inbound_limited(hostnames: Sequence[str], most: int) -> Reason:
-    """Nodes that receive enough migrations are left out."""
-    each = pluralize(most, "migration")
-    return Reason(INBOUND_LIMITED, f"the target pod leaves out {abbreviate(hostnames)}, which receive {each} each")
+def inbound_limited(hostnames: Sequence[str], apart: int, most: int) -> Reason:
+    """Nodes that receive enough migrations are left out, and those that may."""
+    parts = [f"leaves out {abbreviate(hostnames)}"] if hostnames else []
+    parts += [f"stays apart from {pluralize(apart, 'target pod')} without a node"] if apart else []
+    limit = f"so that no node receives more than {pluralize(most, 'migration')}"
+    return Reason(INBOUND_LIMITED, f"the target pod {' and '.join(parts)}, {limit}")
 
 
 INBOUND_EXCEEDED: Final = _allowed(
     "inbound-limit-exceeded",
     "Every node that is eligible for the VM is receiving as many migrations as the setting migration.maxInboundPerNode"
-    " allows, so the target pod may go to any of them: a pod's requirements cannot be changed later, and KubeVirt would"
-    " end the migration after five minutes.",
+    " allows, or will be once other target pods have a node, so the target pod may go where there is one too many: a"
+    " pod's requirements cannot be changed later, and KubeVirt would end the migration after five minutes.",
     "Where that happens often, raise the limit, or lower KubeVirt's parallelMigrationsPerCluster.",
 )
 
 
 def inbound_exceeded(most: int) -> Reason:
-    """No node would be left."""
+    """No node would be left for certain."""
     each = pluralize(most, "migration")
-    text = f"every eligible node receives {each} or more already, so the limit is not applied to this one"
+    text = f"every eligible node receives {each} or more already, or may soon, so one may receive more than the limit"
     return Reason(INBOUND_EXCEEDED, text)
 
 
@@ -228,15 +234,18 @@ def already_constrained(labels: str) -> Reason:
 
 NO_ADDED_SELECTOR: Final = _skipped("no-added-selector", "The migration has no addedNodeSelector.")
 no_added_selector: Final = Reason(NO_ADDED_SELECTOR, "skipped: the migration has no addedNodeSelector")
-nothing_to_constrain: Final = about(NO_ADDED_SELECTOR, 'skipped: migration "%s" has no addedNodeSelector')
+nothing_to_constrain: Final = about(NO_ADDED_SELECTOR, "skipped: migration %q has no addedNodeSelector")
 NOT_A_TARGET: Final = _skipped("not-a-target-pod", "The launcher pod is not the target of a migration.")
 not_a_target: Final = Reason(NOT_A_TARGET, "skipped: the pod is not the target of a migration")
 MIGRATION_NOT_FOUND: Final = _skipped("migration-not-found", "The migration that the pod names does not exist.")
-migration_not_found: Final = about(MIGRATION_NOT_FOUND, 'skipped: the pod\'s migration "%s" does not exist')
+migration_not_found: Final = about(MIGRATION_NOT_FOUND, "skipped: the pod's migration %q does not exist")
 
 # Reasons that other policies give too, in this policy's words.
 validated_elsewhere: Final = Reason(
     common.OTHER_OPERATION, "skipped: a migration with addedNodeSelector is evaluated by the validating webhook"
+)
+left_to_groups: Final = Reason(
+    common.OTHER_OPERATION, "skipped: only the rules of the VM's group leave no node, of which the policy groups speaks"
 )
 by_kubevirt: Final = Reason(common.BY_KUBEVIRT, "skipped: KubeVirt itself migrates the VM")
 lookup_failed: Final = about(common.LOOKUP_FAILED, f"the migration was not evaluated: %s; retry, or remove {FIELD}")

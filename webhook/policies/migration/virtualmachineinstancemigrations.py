@@ -93,6 +93,9 @@ async def warn_of_migration(
     if conflicts:
         return allow(reasons.pinned(conflicts), warn=True)
     if not eligibility.count:
+        group = target.additions.next.group
+        if group and group.is_required and not migration.receives and target.apart_from_group().review().count:
+            return allow(reasons.left_to_groups)
         return allow(no_node(eligibility), warn=True)
     return _eligible(eligibility)
 
@@ -212,7 +215,7 @@ def _decide(target: Target, settings: MigrationSettings, *, may_list: bool = Fal
     if not eligibility.count and settings.no_eligible_node != "ignore":
         reason = no_node(eligibility)
         if settings.no_eligible_node == "deny":
-            return _deny_by_nodes(reason, eligibility, may_list=may_list)
+            return _deny_by_nodes(reason, eligibility, may_list=may_list, todo=reasons.OTHER_NODES)
         return _eligible(eligibility, reason, reasons.pending(reason.code, reason.text))
     return _eligible(eligibility)
 
@@ -221,14 +224,15 @@ def _cpu_problem(target: Target) -> str | None:
     return cpu_problem(target.vmi, target.pod, target.nodes.get(target.vmi.node_name))
 
 
-def _deny_by_nodes(reason: Reason, eligibility: Eligibility, *, may_list: bool) -> Decision:
-    message = reason.text
+def _deny_by_nodes(reason: Reason, eligibility: Eligibility, *, may_list: bool, todo: str = "") -> Decision:
+    text = f"{reason.text}; {todo}" if todo else reason.text
+    message = text
     if may_list and 0 < eligibility.total <= _NAMED_NODES:
         lacking = Lacking(eligibility)
         groups = ((group, lacking.first(group.failures, _NAMED_FAILURES)) for group in eligibility.groups())
         listed = (f"{', '.join(eligibility.names(group))}: {', '.join(fails) or 'eligible'}" for group, fails in groups)
         message += f" ({'; '.join(listed)})"
-    cause = FieldCause("FieldValueInvalid", reason.text, reasons.FIELD)
+    cause = FieldCause("FieldValueInvalid", text, reasons.FIELD)
     return Decision((reason,), denial=Denial(403, message, (cause,)), details=details(eligibility))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
+from webhook.policies.naming.checks import check_names
 from webhook.policies.naming.reasons import REASONS
 from webhook.policies.naming.settings import NamingSettings
 from webhook.policies.naming.virtualmachines import NamedVm, of_long_names, validate_name
@@ -26,4 +27,5 @@ POLICY: Final = Policy(
         # A name is there for good: what is older than the rule stays as it is.
         operations=("CREATE",),
     ),
+    checks=(check_names,),
 )

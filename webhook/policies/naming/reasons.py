@@ -29,4 +29,4 @@ state_not_found: Final = about_two(
 
 _allowed: Final = partial(define, REASONS, "allowed")
 MIGRATABLE: Final = _allowed("name-migratable", "The VM's name does not keep KubeVirt from migrating it.")
-migratable: Final = Reason(MIGRATABLE, "allowed: the VM's name does not keep KubeVirt from migrating it")
+migratable: Final = Reason(MIGRATABLE, "the VM's name does not keep KubeVirt from migrating it")

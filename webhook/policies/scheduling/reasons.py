@@ -32,14 +32,16 @@ _skipped: Final = partial(define, REASONS, "skipped")
 _failed: Final = partial(define, REASONS, "failed")
 
 _DEFAULT: Final = f'"{names.DEFAULT_SCHEDULER}"'
-_UNSET: Final = "schedulerName was not set"
+# A review, which knows less of the scheduler than the server, leaves it out.
+UNSET: Final = "schedulerName was not set"
+_UNSET_IN_VM: Final = f"{UNSET} in the VM: "
 _ZONES_MISSING: Final = "the nodes that the VM can use do not all have zones, or have only one"
 _SPREADS: Final = f"{', '.join(names.SPREADS[:-1])}, or {names.SPREADS[-1]}"
 
 INJECTED: Final = _changed(
     "scheduler-injected",
     "schedulerName is set, because the owner of the VM set none.",
-    f"{OPT_OUT} spec.template.spec.schedulerName to default-scheduler.",
+    f"{OPT_OUT} spec.template.spec.schedulerName to the one that you want; default-scheduler is Kubernetes' own.",
 )
 injected: Final = about(INJECTED, "schedulerName is set: %s sets none")
 PRESERVED: Final = _changed(
@@ -49,7 +51,7 @@ PRESERVED: Final = _changed(
     "To remove schedulerName for good, remove the field and keep the annotation, or set default-scheduler.",
 )
 preserved: Final = about(
-    PRESERVED, 'schedulerName "%s" is preserved: a replacement of the whole VM removed it and its annotation'
+    PRESERVED, "schedulerName %q is preserved: a replacement of the whole VM removed it and its annotation"
 )
 FELL_BACK: Final = _changed(
     "scheduler-fell-back",
@@ -57,14 +59,21 @@ FELL_BACK: Final = _changed(
     "Check the scheduler's pods and its Lease.",
 )
 fell_back: Final = about_two(
-    FELL_BACK, f'fell back to scheduler {_DEFAULT}: scheduler "%s", set by kubevirt-webhook, is unavailable (%s)'
+    FELL_BACK, f"fell back to scheduler {_DEFAULT}: scheduler %q, set by kubevirt-webhook, is unavailable (%s)"
 )
 SCHEDULER_WITHDRAWN: Final = _changed(
     "scheduler-withdrawn",
     "schedulerName is removed from the VM, because the instancetype that the owner named sets one as well, and KubeVirt"
     " denies a VM that sets what its instancetype sets.",
 )
-withdrawn: Final = about_two(SCHEDULER_WITHDRAWN, 'schedulerName "%s", set by kubevirt-webhook, is removed: %s')
+
+
+def withdrawn(name: str, why: str) -> Reason:
+    """An injected scheduler is removed, for the reason, a sentence, for which a new VM would get none."""
+    because = why.removeprefix(_UNSET_IN_VM)
+    return Reason(SCHEDULER_WITHDRAWN, f"schedulerName {quote(name)}, set by kubevirt-webhook, is removed: {because}")
+
+
 ANNOTATION_RESTORED: Final = _changed(
     "annotation-restored",
     "The VM has the schedulerName that kubevirt-webhook set, but lost the annotation"
@@ -72,16 +81,16 @@ ANNOTATION_RESTORED: Final = _changed(
 )
 annotation_restored: Final = about(
     ANNOTATION_RESTORED,
-    f'annotation {names.INJECTED_SCHEDULER_ANNOTATION} is restored: schedulerName "%s" was set by kubevirt-webhook, and'
+    f"annotation {names.INJECTED_SCHEDULER_ANNOTATION} is restored: schedulerName %q was set by kubevirt-webhook, and"
     " the annotation was removed",
 )
 ALREADY_INJECTED: Final = _skipped("already-injected", "kubevirt-webhook set schedulerName earlier.")
-already_injected: Final = about(ALREADY_INJECTED, 'schedulerName is already "%s", set by kubevirt-webhook')
+already_injected: Final = about(ALREADY_INJECTED, "schedulerName is already %q, set by kubevirt-webhook")
 ALREADY_FELL_BACK: Final = _skipped(
     "already-fell-back", "The pod fell back to default-scheduler earlier in the same request."
 )
 already_fell_back: Final = about(
-    ALREADY_FELL_BACK, f'skipped: the pod fell back from scheduler "%s" to {_DEFAULT} before'
+    ALREADY_FELL_BACK, f"skipped: the pod fell back from scheduler %q to {_DEFAULT} before"
 )
 no_longer_declared: Final = "the settings no longer declare it"
 OWNER_CHOSE: Final = _skipped("owner-chose-scheduler", "The owner of the VM set schedulerName, and keeps it.")
@@ -102,14 +111,14 @@ OWNER_REMOVED: Final = _skipped(
 )
 owner_removed: Final = about(
     OWNER_REMOVED,
-    f'schedulerName "%s" left unset: the owner removed it (annotation {names.INJECTED_SCHEDULER_ANNOTATION} is still'
+    f"schedulerName %q left unset: the owner removed it (annotation {names.INJECTED_SCHEDULER_ANNOTATION} is still"
     " present)",
 )
 FOREIGN_SCHEDULER: Final = _skipped(
     "foreign-scheduler", "The pod names a scheduler that kubevirt-webhook did not set, and keeps it."
 )
 foreign_scheduler: Final = about(
-    FOREIGN_SCHEDULER, 'skipped: the pod has schedulerName "%s", which kubevirt-webhook did not set'
+    FOREIGN_SCHEDULER, "skipped: the pod has schedulerName %q, which kubevirt-webhook did not set"
 )
 REWRITTEN: Final = _skipped(
     "scheduler-rewritten",
@@ -118,20 +127,20 @@ REWRITTEN: Final = _skipped(
     "Look for another mutating webhook that changes schedulerName of pods.",
 )
 rewritten: Final = about_two(
-    REWRITTEN, 'skipped: %s sets schedulerName "%s", but another component changed it in the pod'
+    REWRITTEN, "skipped: %s sets schedulerName %q, but another component changed it in the pod"
 )
 KUBEVIRT_UNREADABLE: Final = _failed(
     "kubevirt-unreadable", "Where KubeVirt runs could not be read, so who created the pod is not known.", LOG
 )
 kubevirt_unreadable: Final = about(
-    KUBEVIRT_UNREADABLE, f"{_UNSET}, because kubevirt-webhook cannot check that KubeVirt created the pod: %s"
+    KUBEVIRT_UNREADABLE, f"{UNSET}, because kubevirt-webhook cannot check that KubeVirt created the pod: %s"
 )
 BOUND: Final = _skipped("already-bound", "The pod names its node, so no scheduler looks at it.")
-already_bound: Final = about(BOUND, 'skipped: the pod is already bound to node "%s"')
+already_bound: Final = about(BOUND, "skipped: the pod is already bound to node %q")
 VMI_UNREADABLE: Final = _failed(
     "vmi-unreadable", "The VirtualMachineInstance could not be read, so the owner's choice is not known.", LOG
 )
-vmi_unreadable: Final = about_two(VMI_UNREADABLE, f"{_UNSET}, because %s cannot be read: %s")
+vmi_unreadable: Final = about_two(VMI_UNREADABLE, f"{UNSET}, because %s cannot be read: %s")
 NO_TEMPLATE: Final = _skipped("no-template", "The object has no spec that could name a scheduler.")
 no_template: Final = Reason(NO_TEMPLATE, "skipped: the VM has no spec.template.spec")
 no_spec: Final = Reason(NO_TEMPLATE, "skipped: the VMI has no spec")
@@ -139,9 +148,7 @@ INSTANCETYPE_SETS_SCHEDULER: Final = _skipped(
     "instancetype-sets-scheduler",
     "The VM's instancetype sets schedulerName, and KubeVirt denies a VM that sets what its instancetype sets.",
 )
-instancetype_sets_scheduler: Final = about(
-    INSTANCETYPE_SETS_SCHEDULER, 'the VM\'s instancetype sets schedulerName "%s"'
-)
+instancetype_sets_scheduler: Final = about(INSTANCETYPE_SETS_SCHEDULER, "the VM's instancetype sets schedulerName %q")
 INSTANCETYPE_UNRESOLVED: Final = _skipped(
     "instancetype-unresolved",
     "The VM's instancetype does not exist yet or is inferred from a volume, so the VM is left alone; its launcher pod"
@@ -149,7 +156,7 @@ INSTANCETYPE_UNRESOLVED: Final = _skipped(
 )
 instancetype_unresolved: Final = about(
     INSTANCETYPE_UNRESOLVED,
-    f"{_UNSET} in the VM: its instancetype is not known (%s); its launcher pod is evaluated at creation",
+    f"{_UNSET_IN_VM}the VM's instancetype is not known (%s); its launcher pod is evaluated at creation",
 )
 INSTANCETYPE_UNREADABLE: Final = _failed(
     "instancetype-unreadable",
@@ -157,7 +164,7 @@ INSTANCETYPE_UNREADABLE: Final = _failed(
     LOG,
 )
 instancetype_unreadable: Final = about(
-    INSTANCETYPE_UNREADABLE, f"{_UNSET}, because the VM's instancetype cannot be read: %s"
+    INSTANCETYPE_UNREADABLE, f"{UNSET}, because the VM's instancetype cannot be read: %s"
 )
 UNDECLARED: Final = _skipped(
     "scheduler-undeclared",
@@ -166,34 +173,37 @@ UNDECLARED: Final = _skipped(
 )
 undeclared: Final = about(
     UNDECLARED,
-    f'{_UNSET}: the settings do not declare scheduler "%s", which the namespace\'s annotation'
+    f"{UNSET}: the settings do not declare scheduler %q, which the namespace's annotation"
     f" {names.SCHEDULER_NAME_ANNOTATION} or the settings name",
 )
-none_declared: Final = Reason(UNDECLARED, f"{_UNSET}: the settings declare no scheduler")
-not_preserved: Final = about(UNDECLARED, f'schedulerName "%s" is not preserved: {no_longer_declared}')
+none_declared: Final = Reason(UNDECLARED, f"{UNSET}: the settings declare no scheduler")
+not_preserved: Final = about(UNDECLARED, f"schedulerName %q is not preserved: {no_longer_declared}")
 SCHEDULER_UNAVAILABLE: Final = _skipped(
     "scheduler-unavailable",
     "The scheduler's Lease has expired, or pods wait for it and it does not look at them. The VM uses"
     " default-scheduler, so that it starts.",
-    "Check the scheduler's pods and its Lease; `kubevirt-webhook doctor` shows both.",
+    "Nothing, as the owner of a VM. As an admin, check the scheduler's pods and its Lease; `kubevirt-webhook doctor`"
+    " shows both.",
 )
 unavailable: Final = about_two(
-    SCHEDULER_UNAVAILABLE, f'scheduler "%s" is unavailable (%s); {_UNSET}, the VM uses {_DEFAULT}'
+    SCHEDULER_UNAVAILABLE, f"scheduler %q is unavailable (%s); {UNSET}, the VM uses {_DEFAULT}"
 )
 SCHEDULER_HEALTH_UNKNOWN: Final = _skipped(
     "scheduler-health-unknown",
     "Whether the scheduler runs is not known, because its Lease or the pods could not be read. The VM uses"
     " default-scheduler, so that it starts.",
-    "Check the permissions of kubevirt-webhook, or set assumeAlive for this scheduler in the settings.",
+    "Nothing, as the owner of a VM. As an admin, check the permissions of kubevirt-webhook, or set assumeAlive for this"
+    " scheduler in the settings.",
 )
 health_unknown: Final = about_two(
-    SCHEDULER_HEALTH_UNKNOWN, f'the health of scheduler "%s" is unknown (%s); {_UNSET}, the VM uses {_DEFAULT}'
+    SCHEDULER_HEALTH_UNKNOWN, f"the health of scheduler %q is unknown (%s); {UNSET}, the VM uses {_DEFAULT}"
 )
 no_health_check: Final = "its health check has not answered yet"
 SPREAD_INJECTED: Final = _changed(
     "spread-injected",
     "Soft topologySpreadConstraints are set, because the owner of the VM set none.",
-    f"{OPT_OUT} the annotation {names.SPREAD_ANNOTATION}=off on the VM's template.",
+    f"To keep kubevirt-webhook from setting any, set the annotation {names.SPREAD_ANNOTATION}=off on the VM's"
+    " template.",
 )
 spread_injected: Final = Reason(SPREAD_INJECTED, "topologySpreadConstraints are set: the owner sets none")
 spread_hosts_only: Final = Reason(
@@ -250,7 +260,7 @@ SPREAD_INVALID: Final = _skipped(
 )
 spread_invalid: Final = about(
     SPREAD_INVALID,
-    f'topologySpreadConstraints were not set: annotation {names.SPREAD_ANNOTATION} has the invalid value "%s"; use'
+    f"topologySpreadConstraints were not set: annotation {names.SPREAD_ANNOTATION} has the invalid value %q; use"
     f" {_SPREADS}",
 )
 # Reasons that other policies give too, in this policy's words.

@@ -102,10 +102,8 @@ async def _inject_pod(
 ) -> Decision:
     """The decision on a pod with the default scheduler; its annotation names what was injected before, if anything."""
     injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
-    name = settings.scheduler_name
-    rejection = await _unfit(name, namespace, facts, settings)
-    if rejection:
-        return rejection
+    if not settings.schedulers:
+        return allow(reasons.none_declared)
     vmi = await facts.get(VmiKey(namespace, owner.name or "", owner.uid or ""))
     where = f"VirtualMachineInstance {namespace}/{owner.name}"
     if isinstance(vmi, Unavailable):
@@ -123,7 +121,10 @@ async def _inject_pod(
         return allow(reasons.rewritten(where, chosen))
     if injected_value and await _reason_unavailable(injected_value, namespace, facts, settings) is not None:
         return allow(reasons.already_fell_back(injected_value))
-    return SCHEDULER.write(pod, Choice(name, reasons.injected(where)), SCHEDULER.in_objects)
+    name = settings.scheduler_name
+    # After the owner's choice: who chose another scheduler need not hear that this one cannot be used.
+    unfit = await _unfit(name, namespace, facts, settings)
+    return unfit or SCHEDULER.write(pod, Choice(name, reasons.injected(where)), SCHEDULER.in_objects)
 
 
 async def schedule_vm(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from webhook.admission.decision import Decision, Denial, FieldCause, Reason, allow, deny
+from webhook.admission.decision import Decision, FieldCause, Reason, allow, deny
 from webhook.errors import InputError
 from webhook.facts import Unreadable
 from webhook.k8s.types.meta import Object
@@ -39,12 +39,12 @@ def judge(size: Size, old: Size | None, path: Sequence[str], settings: SizeSetti
         return allow(reasons.size_unchanged)
     if settings.require_instancetype:
         return _require_instancetype(size, path, settings)
-    warnings = (reasons.limits_invalid(settings.annotation_problem),) if settings.annotation_problem else ()
+    warnings = tuple(map(reasons.limits_invalid, settings.annotation_mistakes.values()))
     if not settings.limits:
-        return Decision((reasons.no_size_limits, *warnings), warnings=warnings)
+        return allow(reasons.no_size_limits, warnings=warnings)
     found = find_violations(size, settings.limits, (*judged, "ratio"))
     if not found:
-        return Decision((reasons.within_limits, *warnings), warnings=warnings)
+        return allow(reasons.within_limits, warnings=warnings)
     return _deny(found, path, settings, warnings)
 
 
@@ -54,7 +54,7 @@ def _require_instancetype(size: Size, path: Sequence[str], settings: SizeSetting
     named = f"an allowed instancetype ({allowed})" if allowed else "an instancetype"
     reason = reasons.instancetype_required(abbreviate(fields), named)
     cause = FieldCause("FieldValueForbidden", reason.text, ", ".join(fields))
-    return Decision((reason,), denial=Denial(403, reason.text, (cause,)))
+    return deny(reason, 403, causes=(cause,))
 
 
 def _deny(
@@ -71,7 +71,7 @@ def _deny(
         )
         for violation in found
     ]
-    return Decision((reason, *warnings), denial=Denial(403, reason.text, tuple(causes)), warnings=warnings)
+    return deny(reason, 403, causes=causes, warnings=warnings)
 
 
 def cannot_read(error: InputError, path: Sequence[str]) -> Decision:

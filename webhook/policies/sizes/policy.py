@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook import names
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
+from webhook.policies.common.namespace_annotations import validates_annotations
 from webhook.policies.sizes import match_conditions
-from webhook.policies.sizes.checks import check_annotations
 from webhook.policies.sizes.reasons import REASONS, SHARED_REASONS
-from webhook.policies.sizes.settings import SizeSettings
+from webhook.policies.sizes.settings import REQUIRE_INSTANCETYPE_ANNOTATION, SIZE_LIMITS_ANNOTATION, SizeSettings
 from webhook.policies.sizes.virtualmachineinstances import SizedVmi, validate_vmi
 from webhook.policies.sizes.virtualmachines import SizedVm, validate_vm
 from webhook.policy import Policy, both_stages
@@ -38,10 +37,10 @@ POLICY: Final = Policy(
             match_conditions=match_conditions.of_sized_vmis,
             match_conditions_if_closed=match_conditions.of_sized_vmis_if_closed,
         ),
+        *validates_annotations(SIZES, (SIZE_LIMITS_ANNOTATION,)),
     ),
     annotations={
-        names.REQUIRE_INSTANCETYPE_ANNOTATION: ("true", "false"),
-        names.SIZE_LIMITS_ANNOTATION: (),
+        REQUIRE_INSTANCETYPE_ANNOTATION: ("true", "false"),
+        SIZE_LIMITS_ANNOTATION: (),
     },
-    checks=(check_annotations,),
 )

@@ -12,7 +12,12 @@ from webhook.admission.reasons.catalog import Meaning, about, about_two, define
 # By code.
 REASONS: Final[dict[str, Meaning]] = {}
 # Codes of several policies that this one gives, too.
-SHARED_REASONS: Final = (common.BY_KUBEVIRT, common.BEING_DELETED)
+SHARED_REASONS: Final = (
+    common.BY_KUBEVIRT,
+    common.BEING_DELETED,
+    common.ANNOTATION_INVALID,
+    common.ANNOTATIONS_VALID,
+)
 
 _denied: Final = partial(define, REASONS, "denied")
 _allowed: Final = partial(define, REASONS, "allowed")
@@ -37,7 +42,7 @@ instancetype_required: Final = about_two(
 )
 
 WITHIN_LIMITS: Final = _allowed("size-within-limits", "The size that the VM or VMI sets is allowed.")
-within_limits: Final = Reason(WITHIN_LIMITS, "allowed: the size is within the limits")
+within_limits: Final = Reason(WITHIN_LIMITS, "the size is within the limits")
 
 NO_INLINE_SIZE: Final = _skipped(
     "no-inline-size",
@@ -46,7 +51,9 @@ NO_INLINE_SIZE: Final = _skipped(
 )
 no_inline_size: Final = Reason(NO_INLINE_SIZE, "skipped: it sets no size itself")
 has_instancetype: Final = Reason(NO_INLINE_SIZE, "skipped: its size is from an instancetype")
-written_by_a_webhook: Final = Reason(NO_INLINE_SIZE, "skipped: a webhook has written its size")
+written_by_a_webhook: Final = Reason(
+    NO_INLINE_SIZE, "skipped: its sender wrote no size, and a webhook did, perhaps KubeVirt's own"
+)
 SIZE_UNCHANGED: Final = _skipped("size-unchanged", "The update changes the VM's size in no way that limits are about.")
 size_unchanged: Final = Reason(SIZE_UNCHANGED, "skipped: the size does not change")
 NO_SIZE_LIMITS: Final = _skipped(

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
-import msgspec
 from pydantic import Field, ValidationInfo, field_validator
 
 from webhook import names
-from webhook.errors import InputError, quote
+from webhook.errors import InputError
 from webhook.k8s import quantity
-from webhook.k8s.documents import Document, mistakes_of
+from webhook.settings.annotations import parse_json
 from webhook.settings.fields import Derived, Items, derived, form, mistake
-from webhook.settings.mistakes import validate_document
+from webhook.settings.mistakes import validate_field
 from webhook.settings.policy_section import FailurePolicy, PolicySettings
 from webhook.settings.section import Section
 
-# A namespace's annotation that is longer is not read: so many rows as a cluster needs take some thousand characters.
-_MAX_ANNOTATION: Final = 16 * 1024
+REQUIRE_INSTANCETYPE_ANNOTATION: Final = f"{names.DOMAIN}/require-instancetype"
+SIZE_LIMITS_ANNOTATION: Final = f"{names.DOMAIN}/size-limits"
 _MOST_CPUS: Final = 100_000
 
 
@@ -29,7 +28,7 @@ def _is_amount(text: str) -> bool:
         return False
 
 
-Amount = Annotated[str, form(_is_amount, "is not an amount of memory", "use for example 512Mi or 16Gi", quote)]
+Amount = Annotated[str, form(_is_amount, "is not an amount of memory", "use for example 512Mi or 16Gi")]
 
 
 def amount(text: str) -> int:
@@ -117,7 +116,8 @@ def _range(least: str, most: str) -> str:
 
 
 class _Annotation(Section):
-    limits: Items[SizeLimits]
+    several: Items[SizeLimits] = ()
+    one: SizeLimits = SizeLimits()
 
 
 class SizeSettings(PolicySettings):
@@ -148,8 +148,6 @@ class SizeSettings(PolicySettings):
             " are allowed; Fail: they are denied."
         ),
     )
-    # What is wrong with the namespace's annotation, so that it does not count; empty: nothing.
-    annotation_problem: Derived[str] = derived("")
     # The instancetypes that the namespace's own list allows, for a text; empty: it has no list.
     allowed_instancetypes: Derived[str] = derived("")
 
@@ -160,33 +158,26 @@ class SizeSettings(PolicySettings):
 
     def with_annotations(self, annotations: Mapping[str, str]) -> Self:
         """The section with the namespace's own limits and rule; each replaces the section's, if it can be read."""
-        changed: dict[str, Any] = {}
-        if names.REQUIRE_INSTANCETYPE_ANNOTATION in annotations:
-            changed["require_instancetype"] = annotations[names.REQUIRE_INSTANCETYPE_ANNOTATION].strip() == "true"
-        if names.SIZE_LIMITS_ANNOTATION in annotations:
-            try:
-                changed["limits"] = read_annotation(annotations[names.SIZE_LIMITS_ANNOTATION])
-            except InputError as error:
-                changed["annotation_problem"] = str(mistakes_of(error)[0])
-        if names.ALLOWED_INSTANCETYPES_ANNOTATION in annotations:
-            changed["allowed_instancetypes"] = annotations[names.ALLOWED_INSTANCETYPES_ANNOTATION].strip()
-        return self.model_copy(update=changed) if changed else self
+        return self.replace_by(
+            annotations,
+            {
+                REQUIRE_INSTANCETYPE_ANNOTATION: lambda text: {"require_instancetype": text.strip() == "true"},
+                SIZE_LIMITS_ANNOTATION: lambda text: {"limits": read_limits(text)},
+                names.ALLOWED_INSTANCETYPES_ANNOTATION: lambda text: {"allowed_instancetypes": text.strip()},
+            },
+        )
 
 
-def read_annotation(text: str) -> tuple[SizeLimits, ...]:
+def read_limits(text: str) -> tuple[SizeLimits, ...]:
     """The limits in a namespace's annotation: JSON of one range, or of a list of them; empty: none.
 
     Raises:
         InputError: what is wrong with it.
     """
-    where = f"annotation {names.SIZE_LIMITS_ANNOTATION}"
     if not text.strip():
         return ()
-    if len(text) > _MAX_ANNOTATION:
-        raise InputError(f"it has more than {_MAX_ANNOTATION} characters", where, "shorten it")
-    try:
-        value = msgspec.json.decode(text.encode())
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InputError(f"it is not JSON ({error})", where, 'use for example {"cpu": {"max": 8}}') from None
-    limits = {"limits": value if isinstance(value, list) else [value]}
-    return validate_document(Document(limits, where, 1), _Annotation).limits
+    value = parse_json(text, '{"cpu": {"max": 8}}')
+    if isinstance(value, list):
+        several: tuple[SizeLimits, ...] = validate_field(value, _Annotation, "several")
+        return several
+    return (validate_field(value, _Annotation, "one"),)

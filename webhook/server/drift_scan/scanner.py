@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from webhook.admission.audit import SCHEMA, AuditedObject, DriftRecord, NoAudit, timestamp
 from webhook.cluster.source import Cluster
 from webhook.facts import KubeVirtKey
+from webhook.forecast.additions import additions_by
 from webhook.k8s.client.api import READ_ERRORS, ApiError, Transport, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
@@ -88,7 +89,9 @@ class DriftScanner:
     clock: Clock = field(default=REAL_TIME, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._reviewer = Reviewer(self.cluster, self.settings, NoAudit(), _Bugs(), wall=self.clock.wall)
+        self._reviewer = Reviewer(
+            self.cluster, self.settings, NoAudit(), _Bugs(), wall=self.clock.wall, additions=additions_by
+        )
         # By namespace, the endpoint and uid of each drifted object that has an audit line.
         self._recorded_keys: dict[str, set[tuple[str, str]]] = {}
         self._began: float | None = None

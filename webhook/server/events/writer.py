@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -55,6 +55,7 @@ class Event(msgspec.Struct, frozen=True):
         reason: a word in CamelCase.
         code: what led to it, one of `webhook.policies.meanings`.
         note: a text for people; cut where it is too long.
+        type: ``Warning`` or ``Normal``.
     """
 
     namespace: str
@@ -65,6 +66,7 @@ class Event(msgspec.Struct, frozen=True):
     reason: str
     code: str
     note: str
+    type: str = "Warning"
 
     def __post_init__(self) -> None:
         # Names are checked only after admission, and an owner reference's kind hardly at all.
@@ -113,8 +115,12 @@ class EventWriter(Observer):
 
     def on_evaluated(self, endpoint: Endpoint, evaluation: Evaluation, seconds: float) -> None:
         """Announce an evaluation if users should know of it."""
-        if self._is_on() and (event := event_of(endpoint, evaluation)):
+        if not self._is_on():
+            return
+        if event := event_of(endpoint, evaluation):
             self.add(event)
+        for announcement in announced_by(evaluation):
+            self.add(announcement)
 
     def add(self, event: Event) -> None:
         """Queue an Event; neither waits nor raises."""
@@ -194,7 +200,7 @@ class EventWriter(Observer):
             "kind": EVENTS.kind,
             "metadata": {"name": series.name, "namespace": event.namespace},
             "eventTime": timestamp(series.last),
-            "type": "Warning",
+            "type": event.type,
             "reason": event.reason,
             "action": "Admission",
             "note": note,
@@ -227,7 +233,8 @@ def event_of(endpoint: Endpoint, evaluation: Evaluation) -> Event | None:
     note = compose(endpoint.policy, sentence, decision.code, evaluation.mode, most=MAX_NOTE)
     is_absent = not name or (request.operation == "CREATE" and decision.denial is not None and enforced)
     # Where users look: a pod's VMI, and the namespace for what is not there.
-    meta = request.object.meta if isinstance(request.object, Object) else None
+    regarded_object = request.object or request.old_object
+    meta = regarded_object.meta if isinstance(regarded_object, Object) else None
     owner = meta.controller_owner() if meta and endpoint.kind == "Pod" else None
     if endpoint.sub_resource:
         # Of a pod, which is there, whatever becomes of its eviction.
@@ -239,3 +246,12 @@ def event_of(endpoint: Endpoint, evaluation: Evaluation) -> Event | None:
     else:
         regarded = (endpoint.api_version, endpoint.kind, name, (meta.uid if meta else None) or "")
     return Event(request.namespace, *regarded, reason, decision.code, note)
+
+
+def announced_by(evaluation: Evaluation) -> Iterator[Event]:
+    """What to tell of other objects: nothing where the decision is not carried out, as by a dry run."""
+    if wire.is_dry_run(evaluation.request) or evaluation.mode != names.ENFORCE:
+        return
+    for each in evaluation.decision.announcements:
+        regarded = (each.api_version, each.kind, each.name, each.uid)
+        yield Event(each.namespace, *regarded, each.reason, each.code, each.text, "Normal")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -23,6 +23,7 @@ from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
 from webhook.facts import AccessKey, Facts
+from webhook.forecast.additions import additions_by
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.migration.explanation import SERVER, UNCHECKED, FactPermissions, NotThere, Question, explain
@@ -45,6 +46,7 @@ from webhook.server.authorizer import (
     user_of,
 )
 from webhook.server.guard import guard_of
+from webhook.settings.model import Settings
 from webhook.text import visible, visible_json
 
 PATH: Final = "/v1/explain/migration"
@@ -105,11 +107,15 @@ class Explainer:
     Args:
         cluster: the source of facts.
         traffic: gets every request.
+        settings: returns those in force.
         guarded: require a bearer token; False: any client may send requests whose ``Host`` is a loopback address.
     """
 
-    def __init__(self, cluster: Cluster, traffic: TrafficObserver, *, guarded: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, traffic: TrafficObserver, settings: Callable[[], Settings], *, guarded: bool
+    ) -> None:
         self._cluster: Final = cluster
+        self._settings: Final = settings
         self._traffic: Final = traffic
         self._authorizer: Final = Authorizer(cluster, PATH) if guarded else None
         self._in_flight: Final = InFlight()
@@ -134,7 +140,7 @@ class Explainer:
         async with self._in_flight.seat(request):
             try:
                 deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-                facts = Facts(time.time(), self._cluster.peek)
+                facts = Facts(time.time(), self._cluster.peek, additions=additions_by(self._settings()))
                 answer = await drive(explain(question, facts), self._cluster, facts, deadline, PATH)
             except NotThere as error:
                 raise RequestDenied(404, str(error)) from None

@@ -20,7 +20,8 @@ def _is_on(server: ServerHandle) -> bool:
 async def _running(server: ServerHandle) -> AsyncIterator[Contribution]:
     from webhook.server.explanations.explainer import PATH, Explainer
 
-    explainer = Explainer(server.cluster, server.metrics, guarded=not is_loopback(server.at_start.admin.listen))
+    guarded = not is_loopback(server.at_start.admin.listen)
+    explainer = Explainer(server.cluster, server.metrics, server.settings, guarded=guarded)
     yield Contribution(applications={PATH: explainer.application})
 
 

@@ -57,6 +57,8 @@ class PageRenderer:
         self._environment.filters["pluralize"] = pluralize
         self._environment.filters["sentence"] = _sentence
         self._environment.filters["brief"] = _brief
+        # Of pages that are files, and have nothing beside them.
+        self._environment.globals["style"] = Markup(asset("style.css").decode())  # noqa: S704 - a file of this package
         for name in self._environment.list_templates(extensions=["html"]):
             # Compiled now, not while reviews wait.
             self._environment.get_template(name)

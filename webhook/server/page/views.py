@@ -19,6 +19,7 @@ from webhook.admission.reasons import common
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotInMemory, from_memory
+from webhook.forecast.additions import additions_by
 from webhook.names import PolicyName
 from webhook.policies.meanings import MEANINGS
 from webhook.policies.migration.explanation import FactPermissions, NotThere, Question, matrix
@@ -249,7 +250,7 @@ class PageViews(msgspec.Struct, frozen=True):
             question = question_of(fields, query.texts("to"), fix)
             question = question._replace(reader=await permit(request, question))
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-            facts = Facts(time.time(), self.cluster.peek)
+            facts = Facts(time.time(), self.cluster.peek, additions=additions_by(self.settings()))
             placement = matrix(question, facts, first=first, count=ROWS)
             it = await drive(placement, self.cluster, facts, deadline, "the question")
         except InputError as error:

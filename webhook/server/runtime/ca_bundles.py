@@ -60,5 +60,7 @@ class CaBundles:
 
 def _configuration(content: SecretOrConfiguration) -> WebhookConfiguration:
     own = [entry for entry in content.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
-    bundles = {entry.name: decode_base64(entry.client_config.ca_bundle) for entry in own}
+    # All entries have the same CAs, one more after each rotation: they are in memory once.
+    decoded = {text: decode_base64(text) for text in {entry.client_config.ca_bundle for entry in own}}
+    bundles = {entry.name: decoded[entry.client_config.ca_bundle] for entry in own}
     return WebhookConfiguration(content.metadata.resource_version, bundles)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -152,7 +153,7 @@ class Certificates:
 
     async def keep_fresh(
         self, options: Options, settings: Settings, address: str, ends: AsyncExitStack, *, live: bool
-    ) -> None:
+    ) -> Callable[[], Awaitable[None]]:
         """Keep the certificate fresh and probe it until the end.
 
         Args:
@@ -161,15 +162,22 @@ class Certificates:
             address: the address of the listener, ``HOST:PORT``.
             ends: what ends at the server's end.
             live: whether there is an API server, with webhook configurations to read.
+
+        Returns:
+            What ends that which the API server is asked for, earlier; files are followed until the end.
         """
         keep_until(ends, self.follow, "internal error while following the certificate's files; retrying")
+        asking = await ends.enter_async_context(AsyncExitStack())
         if live and settings.tls.mode != "self-signed":
-            transport = await connected(options.kubeconfig, ends)
+            transport = await connected(options.kubeconfig, asking)
             bundles = CaBundles(transport, configurations(settings, RegistrationTarget(url=options.url or "")))
             if settings.tls.mode == "managed":
                 secret = CaSecret(transport, settings.webhooks.service.namespace, settings.tls.secret_name)
-                keep_until(ends, self.manage(secret, bundles).run, "internal error in certificate rotation; retrying")
-            keep_until(ends, lambda: self.probe(address, bundles), "internal error in the certificate probe; retrying")
+                run = self.manage(secret, bundles).run
+                keep_until(asking, run, "internal error in certificate rotation; retrying")
+            probe = partial(self.probe, address, bundles)
+            keep_until(asking, probe, "internal error in the certificate probe; retrying")
+        return asking.aclose
 
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of the certificates."""

@@ -17,6 +17,7 @@ from webhook.admission.audit import Sinks
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor, Output, RotatedFile
 from webhook.cluster.source import Cluster
+from webhook.forecast.additions import additions_by
 from webhook.install.registration import Registration, RegistrationTarget, configurations
 from webhook.policies.registry import BY_PATH
 from webhook.review.reviewer import Reviewer
@@ -27,11 +28,13 @@ from webhook.server.events.part import EVENTS
 from webhook.server.explanations.part import EXPLANATIONS
 from webhook.server.fidelity_check.part import FIDELITY_CHECK
 from webhook.server.guard import Limits
+from webhook.server.headroom.part import HEADROOM
 from webhook.server.layer_scores.part import LAYER_SCORES
 from webhook.server.listener import SHUTDOWN_SECONDS, Listener, serving
 from webhook.server.ops import METRICS_PATH, Health, Metrics, MetricsState, Rendering
 from webhook.server.page.part import PAGE
 from webhook.server.part import Contribution, Part, ServerHandle
+from webhook.server.requested_migrations.part import REQUESTED_MIGRATIONS
 from webhook.server.runtime import logs
 from webhook.server.runtime.certificates import Certificates, host_of
 from webhook.server.runtime.connections import connected
@@ -48,6 +51,8 @@ from webhook.settings.model import AuditSettings, Settings
 PARTS: Final[tuple[Part, ...]] = (
     LAYER_SCORES,
     EVENTS,
+    REQUESTED_MIGRATIONS,
+    HEADROOM,
     DRIFT_SCAN,
     FIDELITY_CHECK,
     TRACING,
@@ -102,7 +107,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         parts = Contribution.joined([await part.begin(handle, ends) for part in PARTS])
         source.start()
         sink = Sinks(audit, *parts.sinks) if parts.sinks else audit
-        reviewer = Reviewer(cluster, settings.current, sink, metrics, *parts.observers)
+        reviewer = Reviewer(cluster, settings.current, sink, metrics, *parts.observers, additions=additions_by)
         clients, around = at_start.tls.client_names, parts.middlewares
         app = ReviewApp(reviewer, BY_PATH, metrics, server.max_in_flight, clients, around)
         app.senders = await senders(options, at_start, log, ends)
@@ -117,7 +122,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         address = await enter(serving(reviews, listen, tls, "--listen", SHUTDOWN_SECONDS))
         # Else no Service has to remove this replica first: its configurations, if any, are removed before it ends.
         live = not options.cluster_from and not options.register
-        await certificates.keep_fresh(options, at_start, address, ends, live=live)
+        end_rotation = await certificates.keep_fresh(options, at_start, address, ends, live=live)
         if parts.applications:
             await enter(serve_admins(handle, parts.applications, tls))
         for open_listener in parts.listeners:
@@ -129,6 +134,8 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         if options.register and await _ready(cluster, stop.event, log):
             await _register(options, settings.current(), certificates.authority, log, ends)
         await stop.event.wait()
+        # Other replicas renew certificates meanwhile, and an uninstall may have removed what this one would read.
+        await end_rotation()
         log.info("stopping")
         await reviews.begin_shutdown(server.shutdown_seconds if live else 0)
 

@@ -55,7 +55,8 @@ async def open_source(options: Options, settings: SettingsFollower, log: Any, en
     settings.subscribers.append(live.use)
     live.on_restore(lambda why: log.warning("etcd restored from an older copy; reading everything again", why=why))
     ends.push_async_callback(live.close)
-    return Source(live, ApiServer(partial(connected, options.kubeconfig), live.report_nodes), live.start)
+    api_server = ApiServer(partial(connected, options.kubeconfig), live.report_nodes, live.answer, live.answer_later)
+    return Source(live, api_server, live.start)
 
 
 async def senders(options: Options, settings: Settings, log: Any, ends: AsyncExitStack) -> SenderVerifier | None:

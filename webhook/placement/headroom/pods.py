@@ -1,0 +1,207 @@
+"""Pods as headroom counts them: what each takes, where it may be, and whether it starts anew once its node is lost."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from webhook import names
+from webhook.k8s.resources import NamespacedName
+from webhook.k8s.types.meta import Object
+from webhook.k8s.types.selectors import IN
+from webhook.kubevirt.run_strategy import ALWAYS, HALTED, RERUN_ON_FAILURE, StartedVm
+from webhook.placement.groups import CREATED_BY
+from webhook.placement.machines import JOB_UID
+from webhook.placement.nodes import HUGEPAGES, MEMORY
+from webhook.placement.pod_rules import NO_PREFERENCES, PodConstraints, PodInfo, PodSelector
+from webhook.placement.profiles import SHIPPED_PROFILES
+from webhook.placement.quota import NO_USAGE, PodUsage, usage_of
+from webhook.placement.requirements import Label, Requirement, Requirements
+from webhook.placement.running_pods import RunningPod, incoming
+from webhook.placement.simulate import SimulatedPod
+from webhook.placement.target_pods import is_sticky_label, own_requirements
+
+# Controllers whose pods end with their nodes.
+_OF_NODES: Final = ("DaemonSet", "Node")
+
+
+class PlacedPod(msgspec.Struct, frozen=True):
+    """A pod that takes room, or will.
+
+    Attributes:
+        vm: the name of the VM that runs in it; empty: none does.
+        vmi: the UID of its VirtualMachineInstance; empty: it has none.
+        node: where it is bound; empty: nowhere yet.
+        simulated: the pod that starts in its place once its node is lost.
+        requirements: what that pod requires of nodes.
+        is_recreated: whether a controller creates another one in its place, for a pod without a VM.
+        is_complex: whether it has more rules than are evaluated: tenants write them. Then none is.
+        usage: what it counts for in quotas, of a VM.
+    """
+
+    name: NamespacedName
+    vm: str
+    vmi: str
+    node: str
+    simulated: SimulatedPod
+    requirements: Requirements
+    priority: int = 0
+    is_recreated: bool = False
+    is_complex: bool = False
+    usage: PodUsage = NO_USAGE
+
+    @property
+    def of_vm(self) -> NamespacedName:
+        """Namespace and name of its VM."""
+        return self.name[0], self.vm
+
+    @property
+    def turn(self) -> tuple[int, bool, NamespacedName]:
+        """Sorts pods that start anew as the scheduler's queue does, the highest priority first, and VMs by name.
+
+        Of equal priority, other controllers create theirs at once; KubeVirt first has to delete the VMI that failed.
+        """
+        return -self.priority, bool(self.vm), self.of_vm if self.vm else self.name
+
+    @property
+    def turn_by_size(self) -> tuple[int, bool, int, NamespacedName]:
+        """As `turn`, the smallest VMs first, which leaves least for large ones."""
+        requests = self.simulated.requests
+        pages = sum(amount for name, amount in requests.items() if name.startswith(HUGEPAGES))
+        priority, is_vm, name = self.turn
+        return priority, is_vm, requests.get(MEMORY, 0) + pages, name
+
+    def wants(self, other: PlacedPod) -> bool:
+        """Whether its rules want it near another pod, or spread with it."""
+        rules = self.simulated.info.rules
+        return any(map(other.simulated.info.meets, (*rules.affinity, *(each.near for each in rules.spread))))
+
+
+class KnownVm(msgspec.Struct, frozen=True):
+    """A VirtualMachine.
+
+    Attributes:
+        strategy: its run strategy.
+        is_stopped: whether it is not to run: it is halted, or being deleted.
+        is_denied: whether its last start was denied for want of headroom, as its conditions say.
+    """
+
+    strategy: str
+    is_stopped: bool = False
+    is_denied: bool = False
+
+    @property
+    def restarts(self) -> bool:
+        """Whether KubeVirt starts it again once its node is lost."""
+        return not self.is_stopped and self.strategy in (ALWAYS, RERUN_ON_FAILURE)
+
+
+class KeptPod(Object, frozen=True):
+    """What an informer keeps of a pod."""
+
+    placed: PlacedPod | None = None
+
+
+class KeptVm(Object, frozen=True):
+    """What an informer keeps of a VirtualMachine."""
+
+    known: KnownVm | None = None
+
+
+def read_pod(pod: RunningPod) -> PlacedPod | None:
+    """A pod, as it counts; None: it has ended, and takes nothing any more."""
+    if pod.is_over:
+        return None
+    meta, spec = pod.meta, pod.spec
+    owner = meta.controller_owner()
+    is_vm = owner is not None and owner.kind == "VirtualMachineInstance" and owner.group == names.KUBEVIRT_GROUP
+    fresh = replace(pod, metadata=replace(meta, deletion_timestamp=None))
+    # No node's images are read.
+    simulated = replace(incoming(fresh, {}, SHIPPED_PROFILES), images=(), image_volumes=())
+    required: Requirements = tuple(own_requirements(spec)) if spec else ()
+    if is_vm and meta.label(JOB_UID) is not None:
+        simulated, required = _without_migration(simulated), tuple(filter(_is_of_start, required))
+    is_complex = _is_complex(simulated, required)
+    if is_complex:
+        info = replace(simulated.info, rules=PodConstraints(), preferences=NO_PREFERENCES)
+        simulated = replace(simulated, info=info, tolerations=(), preferred=())
+    recreated = not is_vm and owner is not None and owner.kind not in _OF_NODES and not pod.launcher
+    return PlacedPod(
+        (meta.namespace or "", meta.name or ""),
+        (owner.name or "") if is_vm and owner else "",
+        (owner.uid or "") if is_vm and owner else "",
+        pod.node_name,
+        simulated,
+        _shared(required),
+        (spec.priority if spec else None) or 0,
+        recreated,
+        is_complex,
+        usage_of(pod, simulated.requests, ()) if is_vm else NO_USAGE,
+    )
+
+
+def read_vm(vm: StartedVm) -> KnownVm:
+    """A VirtualMachine, as it counts."""
+    conditions = (vm.status.conditions if vm.status else None) or ()
+    is_denied = any(_DENIED in (each.message or "") for each in conditions if each)
+    stopped = vm.run_strategy == HALTED or vm.meta.deletion_timestamp is not None
+    return KnownVm(vm.run_strategy, stopped, is_denied)
+
+
+# Rules of a pod about other pods and about nodes that it prefers, and its tolerations and labels that it requires of
+# nodes. KubeVirt itself writes a handful, and some dozens for a CPU model.
+_MOST_RULES: Final = 16
+_MOST_REQUIREMENTS: Final = 256
+# Namespaces times values by which its rules mean other pods: so many entries are kept of them.
+_MOST_MEANT: Final = 256
+# How a denial of this policy begins, as KubeVirt repeats it in a condition.
+_DENIED: Final = "kubevirt-webhook (headroom)"
+
+
+def _is_complex(pod: SimulatedPod, required: Requirements) -> bool:
+    rules, preferences = pod.info.rules, pod.info.preferences
+    between = (rules.affinity, rules.anti_affinity, rules.spread, preferences.near, preferences.pulls)
+    if sum(map(len, between)) + len(preferences.spread) + len(pod.preferred) > _MOST_RULES:
+        return True
+    if len(pod.tolerations) + len(required) > _MOST_REQUIREMENTS:
+        return True
+    constraints = (each.near for each in (*rules.spread, *preferences.spread))
+    weighted = (near for near, _ in (*preferences.near, *preferences.pulls))
+    terms = (*rules.affinity, *rules.anti_affinity, *constraints, *weighted)
+    return sum(_meant(selector) for near in terms for selector in near.selectors) > _MOST_MEANT
+
+
+def _meant(selector: PodSelector) -> int:
+    """How many entries, or comparisons, a selector takes, at least about as many as `RuleIndex` keeps of it."""
+    values = sum(max(len(each.values), 1) for each in selector.expressions or ())
+    return max(len(selector.namespaces or ()), 1) * max(values, 1)
+
+
+def _is_of_start(required: Requirement) -> bool:
+    """Whether a VM's next start requires something too; what a migration has it take over from its host it does not."""
+    return not (isinstance(required, Label) and is_sticky_label(required.expression.key))
+
+
+def _without_migration(pod: SimulatedPod) -> SimulatedPod:
+    """A target pod without the rule by which KubeVirt keeps it away from the pod that the VM leaves."""
+    rules = pod.info.rules
+    kept = tuple(
+        near
+        for near in rules.anti_affinity
+        if not any(
+            (each.key, each.operator) == (CREATED_BY, IN)
+            for selector in near.selectors
+            for each in selector.expressions or ()
+        )
+    )
+    info: PodInfo = replace(pod.info, rules=replace(rules, anti_affinity=kept))
+    return replace(pod, info=info)
+
+
+@lru_cache(maxsize=4096)
+def _shared(requirements: Requirements) -> Requirements:
+    """The requirements, as the object that equal ones were before: thousands of pods have the same."""
+    return requirements

@@ -1,0 +1,131 @@
+"""Launcher pods at CREATE: whether a VM may start."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from webhook.admission import wire
+from webhook.admission.decision import Decision, Reason, allow, deny
+from webhook.admission.reasons import common
+from webhook.admission.step_budget import spend
+from webhook.admission.wire import Request
+from webhook.facts import Facts, HeadroomKey, ListKey, Unreadable, VerdictKey
+from webhook.kubevirt.launcher import vmi_owner
+from webhook.placement.headroom.headroom import AskedStart, Headroom
+from webhook.placement.headroom.pods import PlacedPod, read_pod
+from webhook.placement.headroom.verdicts import Verdict
+from webhook.placement.machines import JOB_UID
+from webhook.placement.quota import QUOTAS, ResourceQuota, review_quotas
+from webhook.placement.running_pods import RunningPod
+from webhook.policies.common.required_facts import read
+from webhook.policies.headroom import reasons
+from webhook.policies.headroom.settings import HeadroomSettings
+
+_NOT_EVALUATED: Final = "the VM's start was not evaluated"
+
+
+async def evaluate_start(
+    pod: RunningPod, request: Request[RunningPod], facts: Facts, settings: HeadroomSettings
+) -> Decision:
+    """Deny a VM's start that leaves too little room for what any one node carries, or for a migration."""
+    if other := _no_start(pod, request.operation, settings):
+        return allow(other)
+    namespace = request.namespace or ""
+    start = placed_in(pod, namespace)
+    if start is None:
+        return allow(common.pod_completed(pod.phase))
+    try:
+        quotas: tuple[ResourceQuota, ...] = ()
+        if settings.migration_quota:
+            quotas = await read(facts, ListKey(QUOTAS, namespace), f"the ResourceQuotas of {namespace}") or ()
+        # Last, since all that it says may change while something else is read.
+        headroom = await read(facts, HeadroomKey(), "the cluster's headroom")
+    except Unreadable as error:
+        return allow(common.lookup_failed(_NOT_EVALUATED, error.why), warn=True)
+    if headroom is None:
+        return allow(common.lookup_failed(_NOT_EVALUATED, "the cluster's headroom is not known"), warn=True)
+    if headroom.has_run(start):
+        return allow(reasons.restarts(namespace, start.vm))
+    if problem := _quota_problem(start, quotas, headroom, is_named=facts.verified):
+        return problem
+    if not settings.node_loss:
+        return allow(reasons.kept)
+    verdict = headroom.peek(start)
+    if verdict is not None:
+        return _said(verdict, start, is_named=facts.verified)
+    asked = AskedStart(start, is_dry_run=wire.is_dry_run(request))
+    try:
+        verdict = await read(facts, VerdictKey(headroom, asked), "what the start does")
+    except Unreadable as error:
+        return allow(common.lookup_failed(_NOT_EVALUATED, error.why), warn=True)
+    # Others of the namespace may have been admitted meanwhile.
+    if problem := _quota_problem(start, quotas, headroom, is_named=facts.verified):
+        headroom.release(start)
+        return problem
+    return _said(verdict or Verdict("not-proven"), start, is_named=facts.verified)
+
+
+def _no_start(pod: RunningPod, operation: str, settings: HeadroomSettings) -> Reason | None:
+    """Why a request is not evaluated; None: a VM is to start."""
+    if operation != "CREATE":
+        return common.other_operation(operation)
+    owner = vmi_owner(pod)
+    if isinstance(owner, Reason):
+        return owner
+    if pod.meta.label(JOB_UID) is not None:
+        return reasons.migrates
+    if pod.node_name:
+        return common.pod_bound(pod.node_name)
+    if not settings.enabled:
+        return common.disabled("headroom.enabled")
+    return None if pod.spec and pod.spec.containers else reasons.not_rendered
+
+
+def placed_in(pod: RunningPod, namespace: str) -> PlacedPod | None:
+    """A pod that is about to be created in a namespace, as headroom counts it; None: it has ended."""
+    return read_pod(replace(pod, metadata=replace(pod.meta, namespace=namespace)))
+
+
+def _quota_problem(
+    start: PlacedPod, quotas: tuple[ResourceQuota, ...], headroom: Headroom, *, is_named: bool
+) -> Decision | None:
+    """The denial where a VM of the namespace could not migrate beside the new one; None: all could."""
+    if not quotas:
+        return None
+    namespace = start.name[0]
+    beside = [start.usage, *headroom.reserved_usages(namespace, start.of_vm)]
+    seen = set()
+    for vm, usage in [(start.of_vm, start.usage), *headroom.usages(namespace)]:
+        alike = msgspec.msgpack.encode(usage)
+        if alike in seen:
+            continue
+        seen.add(alike)
+        spend(len(quotas) * len(beside), "VMs of the namespace")
+        if why := review_quotas(quotas, usage, beside=beside).problem:
+            whose = f"VM {vm[0]}/{vm[1]}" if is_named or vm == start.of_vm else "another VM of the namespace"
+            return deny(reasons.no_migration(whose, why), 403)
+    return None
+
+
+def _said(verdict: Verdict, start: PlacedPod, *, is_named: bool) -> Decision:
+    """The decision by what was found out; whoever may be no API server is not told names of nodes and VMs."""
+    namespace, fix = start.name[0], verdict.fix.named if is_named else verdict.fix.plain
+    match verdict.kind:
+        case "broken":
+            reason = reasons.no_place_unnamed(len(verdict.vms), fix)
+            if is_named and verdict.shortage:
+                reason = reasons.no_place_together(verdict.lost, verdict.shortage, fix)
+            elif is_named:
+                reason = reasons.no_place(verdict.node, verdict.lost, verdict.vms, namespace, fix)
+            found = {"node": verdict.node, "lost": verdict.lost, "vms": ["/".join(each) for each in verdict.vms]}
+            more = {"fix": verdict.fix.named, "shortage": verdict.shortage}
+            return replace(deny(reason, 403), details={**found, **more})
+        case "no-room":
+            denied = deny(reasons.no_room(f"{namespace}/{start.vm}", fix), 403)
+            return replace(denied, details={"fix": verdict.fix.named})
+        case "not-proven":
+            return allow(reasons.not_proven)
+    return replace(allow(reasons.kept), details={"shown-by": verdict.how})
