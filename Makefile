@@ -62,16 +62,10 @@ binaries: $(READY)
 	@$(BIN)/python -m hack.controlplane.build >/dev/null || echo "make: no control plane; the end-to-end tests will be skipped"
 	@$(BIN)/python -m hack.controlplane.build --helm >/dev/null || echo "make: no Helm; tests of the chart cannot run"
 
-# More workers than a small machine has cores: tests on a control plane mostly wait. Coverage is measured of what mirrors
-# the source and draws no inputs (tests/measuring.py); the rest runs at full speed.
+# What is missing is built beside the tests that need it not; hack/suite.py says how.
 .PHONY: test
-test: binaries ## Run all tests, on a real control plane too
-	@rm -f .coverage .coverage.*
-	@$(BIN)/kubevirt-webhook test examples/
-	@$(BIN)/coverage run -m pytest -n 4 --dist worksteal $(TESTS)
-	@$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage report --fail-under=90
-	@$(BIN)/coverage report --fail-under=95 --include='webhook/policies/*,webhook/kubevirt/*,webhook/placement/*,webhook/admission/*,certs/*'
+test: $(READY) ## Run all tests, on a real control plane too
+	@$(BIN)/python -m hack.suite $(TESTS)
 
 .PHONY: unit
 unit: $(READY) ## Run the tests that need no control plane
@@ -101,7 +95,7 @@ e2e-page: $(READY) ## Run the tests of the page in a real browser
 # Look at them before you commit them.
 .PHONY: page-pictures
 page-pictures: $(READY) ## Take the pictures of the page in docs/images again
-	@PAGE_REQUIRED=1 REWRITE_PICTURES=1 $(BIN)/python -m pytest -q tests/page/test_pictures.py
+	@PAGE_REQUIRED=1 REWRITE_PICTURES=1 $(BIN)/python -m pytest -q -k picture tests/page
 
 # The texts that users read. Read the diff that this makes: it is all that changed of them.
 .PHONY: golden
@@ -168,34 +162,13 @@ bench-profile: $(READY) ## Show where a review's microseconds go, and draw the p
 figures: $(READY) ## See whether the pages' figures are those of this code
 	@$(BIN)/python -m bench.reviews.published
 
-.PHONY: bench-instancetypes
-bench-instancetypes: $(READY) ## Measure defaults and filled VMIs beside pydantic and make_patch
-	@$(BIN)/python -m bench.instancetypes $(BENCH)
-
 .PHONY: bench-placement
 bench-placement: binaries ## Measure where a real kube-scheduler puts launcher pods
 	@$(BIN)/python -m bench.placement $(BENCH)
 
-.PHONY: bench-commands
-bench-commands: $(READY) ## Measure review of 10,000 VMs, and a rolling drain and an update of 5,000 nodes
-	@$(BIN)/python -m bench.commands $(BENCH)
-
-.PHONY: bench-index
-bench-index: $(READY) ## Measure the index of nodes beside looking at each node
-	@$(BIN)/python -m bench.index $(BENCH)
-
-.PHONY: bench-complexity
-bench-complexity: $(READY) ## Review the largest objects that etcd takes, in every shape
-	@$(BIN)/python -m bench.complexity $(BENCH)
-
 .PHONY: bench-reliability
 bench-reliability: binaries ## Attack the server at full size, and count what the reviews beside feel
 	@$(BIN)/python -m bench.reliability $(BENCH)
-
-.PHONY: bench-creation
-bench-creation: binaries ## Measure what a VM costs at admission beside a real virt-api
-	@$(BIN)/python -m hack.controlplane.build --kubevirt >/dev/null
-	@$(BIN)/python -m bench.creation $(BENCH)
 
 # Nine minutes, and as many more for the first run, which builds Kyverno.
 .PHONY: bench-cluster
@@ -206,14 +179,10 @@ bench-cluster: binaries ## Create pods and VMs through a real API server: with n
 bench-start: $(READY) ## Measure a replica's start and memory, with 5,000 nodes and namespaces too
 	@$(BIN)/python -m bench.start $(BENCH)
 
-# An hour and some minutes; KUBEVIRT_CRDS= takes KubeVirt's own definitions.
+# An hour, and forty minutes before it; KUBEVIRT_CRDS= takes KubeVirt's own definitions.
 .PHONY: bench-churn
 bench-churn: binaries ## Let a cluster of 5,000 nodes and 2,000 VMs change for an hour, and see whether a replica grows; SECONDS=600 for less
 	@$(BIN)/python -m bench.churn $(if $(SECONDS),--seconds=$(SECONDS)) $(BENCH)
-
-.PHONY: bench-layers
-bench-layers: binaries ## Count what nodes pull with and without scores for image layers, and time the scores
-	@$(BIN)/python -m bench.layers $(BENCH)
 
 .PHONY: lab
 lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things
@@ -251,7 +220,7 @@ guests-lab: $(READY) ## Start a real KubeVirt that runs guests, and leave it run
 	@$(BIN)/python -m hack.guests
 
 .PHONY: guests-recording
-guests-recording: $(READY) ## Record a drain of guests for the README; it takes asciinema and Node.js
+guests-recording: $(READY) ## Record a drain of guests for docs/drain.md; it takes asciinema and Node.js
 	@$(BIN)/python -m hack.guests.recording
 	@$(BIN)/python -m hack.guests $(BIN)/python -m hack.guests.recording
 	@$(BIN)/python -m hack.guests.recording --draw

@@ -191,14 +191,15 @@ def webhooks() -> list[Manifest]:
     They are called for every namespace. An endpoint that enforces takes a namespace's mode, whatever it is, from its
     label; one that observes, called for the same objects, would repeat its warnings. An outage must deny nothing where
     nothing has opted in, so every failurePolicy is Ignore. Evictions are left out: OLM would call for those of all pods
-    of the cluster, and drains must not wait for kubevirt-webhook.
+    of the cluster, and drains must not wait for kubevirt-webhook. So are namespaces: it would call for every change of
+    any.
     """
     result = []
     for configuration in configurations(parse(_SETTINGS, "bundle"), RegistrationTarget(only_ignore=True)):
         place = 0
         for entry in configuration["webhooks"]:
             resource, policy, stage, _ = entry["name"].split(".", 3)
-            if stage != names.ENFORCE or policy == names.EVICTION:
+            if stage != names.ENFORCE or policy == names.EVICTION or resource in ("evictions", "namespaces"):
                 continue
             place += 1
             # OLM makes a configuration's name of it, and by these names the API server orders what it calls.

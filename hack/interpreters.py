@@ -2,7 +2,8 @@
 
 The image runs the newest one, Debian and RHEL have older ones: none of them may be the first to find out. To keep this
 short, tests that draw random inputs, attack, or run control planes are left to ``make test``. `--quick` is for every
-change: only the interpreter of the image, and only what depends on interpreters most: sockets, TLS, tasks and parsing.
+change: only the interpreter of the image, and only what depends on interpreters most: sockets, TLS, tasks, parsing, and
+what of the standard library is imported, of which the image lacks parts.
 
 `make bounds`: all unit tests with other versions of the dependencies than the locked ones. `--resolution lowest` takes
 the lowest version of each that pyproject.toml promises, `newest` what an index has now. uv resolves them, since pip has
@@ -36,7 +37,7 @@ RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 RESOLVE = ("--group=dev", "--group=build", "--group=release", "--extra=otel", "--generate-hashes", "--no-build")
 # What `make unit` runs.
 UNIT = ("-m", "not e2e and not page", *SELECTION[2:])
-QUICK = tuple(f"tests/{name}" for name in ("certs", "k8s", "review", "server", "settings"))
+QUICK = tuple(f"tests/{name}" for name in ("certs", "k8s", "review", "server", "settings", "test_image_imports.py"))
 
 
 def of_the_image() -> str:

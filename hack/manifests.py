@@ -11,6 +11,7 @@ from itertools import dropwhile
 from pathlib import Path
 from textwrap import fill, indent
 
+from webhook.forecast.misplaced import KEYS, key_rows, value_rows
 from webhook.install.components import COMPONENTS
 from webhook.install.roles import ROLES, Role
 from webhook.install.schedulers.render import (
@@ -197,17 +198,24 @@ def validation_file() -> tuple[Path, str]:
     """What the API server lets in of labels and annotations of namespaces, with the names that policies have."""
     file = MANIFESTS / "base" / "validation.yaml"
     text = file.read_text()
+    # Lists, since a map of CEL's has no order.
+    for kind in KEYS:
+        text = _with_variable(text, f"{kind.lower()}Keys", str(key_rows(kind)))
+        text = _with_variable(text, f"{kind.lower()}Values", str(value_rows(kind)))
     annotations = (key.removeprefix(f"{DOMAIN}/") for policy in BY_NAME.values() for key in policy.annotations)
     for variable, names in (("policies", BY_NAME), ("parameters", annotations)):
         listed = ", ".join(f"'{name}'" for name in names)
-        expression = fill(f"[{listed}].map(name, '{DOMAIN}/' + name)", 110, break_on_hyphens=False)
-        begin = f"    - name: {variable}\n      expression: >-\n"
-        before, _, after = text.partition(begin)
-        # Up to the next line that is not of the expression.
-        lines = after.splitlines(keepends=True)
-        rest = "".join(dropwhile(lambda line: line.startswith(" " * 8), lines))
-        text = before + begin + indent(expression, " " * 8) + "\n" + rest
+        text = _with_variable(text, variable, f"[{listed}].map(name, '{DOMAIN}/' + name)")
     return file, text
+
+
+def _with_variable(text: str, variable: str, expression: str) -> str:
+    """A file of ValidatingAdmissionPolicies with another expression of a variable."""
+    begin = f"    - name: {variable}\n      expression: >-\n"
+    before, _, after = text.partition(begin)
+    # Up to the next line that is not of the expression.
+    rest = "".join(dropwhile(lambda line: line.startswith(" " * 8), after.splitlines(keepends=True)))
+    return before + begin + indent(fill(expression, 110, break_on_hyphens=False), " " * 8) + "\n" + rest
 
 
 def component(variant: Variant) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from webhook.policies.meanings import MEANINGS, CodeMeaning
+from webhook.forecast import report
+from webhook.policies.meanings import MEANINGS
 from webhook.policies.registry import POLICIES
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "messages.md"
@@ -20,15 +21,16 @@ mode, and ends in a reason code:
 kubevirt-webhook (scheduling, warn): would set spec.schedulerName to kubevirt [scheduler-injected]
 ```
 
-The same code is in the audit lines, in the API server's audit annotations and in the metrics. This page explains all
-codes, and so does `kubevirt-webhook explain reason CODE`. Codes are stable; the sentences around them are for people
-and may change. Plans have codes of their own, some of them the same words. The command explains these, too, and the
-pages about [drains](drain.md#what-happens-to-a-vm) and [updates](kubevirt-updates.md#what-happens-to-a-vm) list them.
+The same code is in the audit lines, in the API server's audit annotations and in the metrics. If you own a VM, [the
+page for VM owners](vm-owners.md) has what to do, by symptom. This page explains all codes, and `kubevirt-webhook
+explain reason CODE` prints the same, and the address of its paragraph here. Codes are stable; the sentences around
+them are for people and may change. The plans of [drains](drain.md#what-happens-to-a-vm), [losses of nodes](loss.md) and
+[updates](kubevirt-updates.md#what-happens-to-a-vm) have codes too, some of them the same words.
 
-The column *effect* says what the policy does in mode `enforce`: it *patched* the object, *denied* or *allowed* the
+The word behind a code says what the policy does in mode `enforce`: it *patched* the object, *denied* or *allowed* the
 request, *left* it *alone* (the audit line has the decision `allowed`, or `skipped` if the policy was not run), or could
 not evaluate it (*error*), in which case the [failure behavior](operations.md#when-a-request-cannot-be-evaluated) of the
-endpoint applies.
+endpoint applies. A plan's code is one of an outcome of a VM: it *moves*, *shuts down*, and so on.
 
 This page is made from the code by `make messages`.
 """
@@ -38,21 +40,28 @@ _EFFECTS: Final = {"changed": "patched", "skipped": "left alone", "failed": "err
 
 def render() -> str:
     """The whole page, as Markdown."""
-    shared = {code: meaning for code, meaning in MEANINGS.items() if len(meaning.policies) > 1}
+    shared = [code for code, meaning in MEANINGS.items() if len(meaning.policies) > 1]
     sections = [("Several policies", shared)]
     for policy in POLICIES:
-        own = {code: meaning for code, meaning in MEANINGS.items() if meaning.policies == (policy.name,)}
+        own = [code for code, meaning in MEANINGS.items() if meaning.policies == (policy.name,)]
         sections.append((policy.name.capitalize(), own))
-    return "\n".join([_HEADER, *(_section(title, codes) for title, codes in sections)])
+    sections.append(("Plans of drains, losses and updates", [code for code in report.MEANINGS if code not in MEANINGS]))
+    parts = [_HEADER]
+    for title, codes in sections:
+        parts += [f"## {title}\n", *(_paragraph(code) for code in sorted(codes))]
+    return "\n".join(parts)
 
 
-def _section(title: str, codes: dict[str, CodeMeaning]) -> str:
-    rows = [f"## {title}\n", "| code | effect | meaning | what to do |", "|---|---|---|---|"]
-    rows += [
-        f"| `{code}` | {_EFFECTS.get(meaning.kind, meaning.kind)} | {meaning.meaning} | {meaning.remedy} |"
-        for code, meaning in sorted(codes.items())
-    ]
-    return "\n".join(rows) + "\n"
+def _paragraph(code: str) -> str:
+    """A code under a heading of its own, to which links can lead."""
+    lines = [f"### `{code}`\n"]
+    if meaning := MEANINGS.get(code):
+        lines.append(f"*{_EFFECTS.get(meaning.kind, meaning.kind)}*: {meaning.meaning}\n")
+        lines += [f"What to do: {meaning.remedy}\n"] if meaning.remedy else []
+    if code in report.MEANINGS:
+        outcomes = ", ".join(outcome for outcome, codes in report.CODES.items() if code in codes)
+        lines.append(f"In plans, *{outcomes}*: {report.MEANINGS[code]}\n")
+    return "\n".join(lines)
 
 
 def main() -> None:

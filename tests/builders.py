@@ -103,6 +103,7 @@ def vm(scheduler: Any = ..., instancetype: Any = ..., mark: str | None = None, t
 
 
 _RESOURCES = {
+    "Namespace": ("", "v1", "namespaces"),
     "Pod": ("", "v1", "pods"),
     "VirtualMachine": ("kubevirt.io", "v1", "virtualmachines"),
     "VirtualMachineInstance": ("kubevirt.io", "v1", "virtualmachineinstances"),

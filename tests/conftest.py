@@ -36,22 +36,9 @@ def _without_system_authorities() -> Iterator[None]:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+def golden(request: pytest.FixtureRequest) -> golden_files.Golden:
     """Holds the texts that a test makes to its sections of the golden file of its module."""
-    path = request.path.relative_to(Path(__file__).parent)
-    file = path.with_name(f"{path.stem.removeprefix('test_')}.txt").as_posix()
-    count = 0
-    # The directory of a test's files does not matter to the test, nor does that of the repository.
-    here = str(request.getfixturevalue("tmp_path")) if "tmp_path" in request.fixturenames else ""
-
-    def check(text: str) -> None:
-        nonlocal count
-        count += 1
-        text = (text.replace(here, "DIR") if here else text).replace(f"{_ROOT}/", "")
-        section = request.node.name if count == 1 else f"{request.node.name} ({count})"
-        golden_files.check_section(file, section, text)
-
-    return check
+    return golden_files.hold(request)
 
 
 def _of_debian(fixture: str) -> Path:
@@ -81,9 +68,13 @@ def golden_catalogue() -> Callable[[str, str], None]:
     return golden_files.check_entry
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(golden_files.GoldenPlugin())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if not {"golden", "golden_catalogue"}.isdisjoint(getattr(item, "fixturenames", ())):
+        if golden_files.is_golden(item):
             item.add_marker("golden")
 
 

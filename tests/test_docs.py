@@ -23,6 +23,7 @@ from tests.cli.runner import run
 from tests.owners import merge
 from webhook import names
 from webhook.cli.main import main as program
+from webhook.findings import Finding
 from webhook.policies.meanings import MEANINGS
 from webhook.policies.registry import BY_NAME
 
@@ -130,13 +131,56 @@ def test_what_a_page_names_exists(page: str) -> None:
     assert {name for name in unknown_ones if f"/{name}" not in sources()} == set()
 
 
+@pytest.mark.parametrize(
+    ("page", "mention"),
+    [
+        ("README.md", "[{0}](docs/{0}.md)"),
+        ("docs/quick-start.md", "[{0}]({0}.md)"),
+        ("CONTRIBUTING.md", "/{0}/"),
+    ],
+)
+def test_lists_of_policies_have_all_of_them(page: str, mention: str) -> None:
+    missing = [policy for policy in BY_NAME if mention.format(policy) not in text_of(page)]
+    assert missing == [], f"add them to the list of policies in {page}"
+
+
 def test_what_does_not_exist_is_found() -> None:
     assert broken("README.md", "docs/nothing.md")
     assert broken("README.md", "docs/scheduling.md#nothing")
     assert not broken("docs/faq.md", "../README.md")
-    assert unknown(["explain", "placement", "shop/web"])
+    assert unknown(["explain", "nothing", "shop/web"])
     assert unknown(["doctor", "--loud"])
     assert not unknown(["explain", "migration", "shop/web", "--to", "zone=b"])
+
+
+def test_what_doctor_finds_leads_to_a_heading_of_its_page() -> None:
+    """Of each check: what its decorator names, or a finding that is made without one."""
+    found: set[str] = set()
+    for file in (ROOT / "webhook").rglob("*.py"):
+        text = file.read_text()
+        for name in re.findall(r"(?:@check|(?<!class )(?:Finding|Measurement))\(([^,()]+)[,)]", text):
+            constant = re.search(rf'^{re.escape(name)}: Final = (".+")$', text, re.MULTILINE)
+            found.add(constant[1] if constant else name)
+    # Without a name yet: the decorator sets it.
+    found.remove('""')
+
+    assert len(found) > 25
+    assert {name for name in found if not re.fullmatch(r'"[a-z-]+"', name)} == set()
+    for name in found:
+        address = Finding(name.strip('"'), "code", "subject", "failure", "found").see
+        page, _, anchor = address.removeprefix(f"{names.SITE}/").partition("#")
+        assert not broken("README.md", f"docs/{page}.md#{anchor}")
+
+
+def test_addresses_in_outputs_and_alerts_are_below_the_alias_that_a_release_publishes() -> None:
+    # At the site's root mike has one page, which leads to the alias.
+    (alias,) = re.findall(r"^\$ mike set-default .*?([\w.]+)$", text_of("docs/releasing.md"), re.MULTILINE)
+    assert f"{names.SITE}/" == f"https://{names.DOMAIN}/{alias}/"
+    assert re.search(rf"^\$ mike deploy .*--update-aliases \S+ {alias}$", text_of("docs/releasing.md"), re.MULTILINE)
+    shipped = [file for directory in ("manifests", "charts") for file in (ROOT / directory).rglob("*.yaml")]
+    found = [link for file in shipped for link in re.findall(rf"https://{names.DOMAIN}/[\w./#-]+", file.read_text())]
+    assert len(found) > 15
+    assert {link for link in found if not link.startswith(f"{names.SITE}/")} == set()
 
 
 def test_every_reason_code_is_explained_to_admins_and_those_of_the_page_for_owners_exist() -> None:
@@ -149,7 +193,7 @@ def test_every_reason_code_is_explained_to_admins_and_those_of_the_page_for_owne
 @pytest.mark.parametrize("name", picture.PICTURES)
 def test_pictures_of_a_terminal_show_what_commands_print(name: str) -> None:
     drawn = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
-    assert drawn == picture.draw(name), "draw it again: python -m hack.picture"
+    assert drawn == picture.draw(name), "run make docs"
     assert "@font-face" not in drawn
 
 
@@ -177,7 +221,7 @@ def test_the_architecture_page_names_modules_that_exist() -> None:
 
 
 def test_pages_show_what_commands_print() -> None:
-    assert outputs.outdated(lambda *words: run(*words).output) == [], "write them again: python -m hack.outputs"
+    assert outputs.outdated(lambda *words: run(*words).output) == [], "run make docs"
 
 
 # The YAML of the page for owners, in its order: the namespace, and the code that the decision then has.
@@ -230,6 +274,14 @@ def test_the_quick_start_shows_what_happens(tmp_path: Path) -> None:
     assert [each for each in second["warnings"] if each.endswith("[instancetype-missing]")]
     assert "`[instancetype-missing]`" in page
     assert "$ kubevirt-webhook explain reason instancetype-missing\n" in page
+
+
+def test_build_arguments_on_the_pages_are_those_of_the_dockerfile() -> None:
+    """Or of Docker, which knows those of proxies without a line in the Dockerfile."""
+    known = {*re.findall(r"^ARG (\w+)", text_of("Dockerfile"), re.MULTILINE), "HTTPS_PROXY", "NO_PROXY"}
+    named = {name for page in PAGES for name in re.findall(r"--build-arg (\w+)=", text_of(page))}
+    assert "PIP_INDEX_URL" in named
+    assert named - known == set()
 
 
 def test_the_patch_for_kubernetes_asyncio_applies_to_it(tmp_path: Path) -> None:

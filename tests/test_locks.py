@@ -29,6 +29,7 @@ LOCKS = {
 }
 
 
+@pytest.mark.control("replaced-dependencies")
 @pytest.mark.parametrize("name", list(LOCKS))
 def test_every_dependency_has_a_version_and_hashes(name: str) -> None:
     text = (ROOT / name).read_text()
@@ -100,6 +101,7 @@ def test_the_image_the_wheel_and_the_documentation_have_what_they_need_and_nothi
     assert not {"aiohttp", "pytest"} & docs
 
 
+@pytest.mark.control("replaced-dependencies")
 def test_whatever_installs_checks_the_hashes() -> None:
     for name in ("Makefile", "Dockerfile"):
         lines = [line for line in (ROOT / name).read_text().splitlines() if "-r requirements" in line]
@@ -143,8 +145,41 @@ def test_the_sizes_on_the_page_are_those_of_what_is_installed() -> None:
     assert re.findall(r"(\d+) of them have machine code", installation) == [f"{len(compiled)}"]
 
 
+# What metadata without an SPDX expression say, as SPDX has it. "BSD License" is none of its names: there are several.
+_SPDX = {
+    "Apache 2.0": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+    "3-Clause BSD License": "BSD-3-Clause",
+}
+
+
+def _licenses(name: str) -> str:
+    """The licenses of a package, as its metadata say."""
+    metadata = importlib.metadata.distribution(name).metadata
+    fields: dict[str, list[str]] = {name: metadata.get_all(name) or [] for name in ("License-Expression", "License")}
+    if fields["License-Expression"]:
+        return fields["License-Expression"][0]
+    classified = [each.rpartition(" :: ")[2] for each in metadata.get_all("Classifier") or () if "License" in each]
+    found = classified or fields["License"]
+    return ", ".join(_SPDX.get(each, each) for each in found)
+
+
+@pytest.mark.skipif(not _are_locked(), reason="the page has the licenses of the locked versions")
+def test_the_page_has_the_license_of_each_package_of_the_image() -> None:
+    expected = dict[str, list[str]]()
+    for name in sorted({*_versions("image"), *_versions("traces")}):
+        expected.setdefault(_licenses(name), []).append(name)
+    _, _, section = (ROOT / "docs" / "dependencies.md").read_text().partition("\n## Licenses\n")
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", section.partition("\n## ")[0], re.MULTILINE)
+    assert rows[0] == ("license", "packages")
+    assert rows[1:] == sorted((under, ", ".join(names)) for under, names in expected.items())
+
+
 def test_each_dependency_is_named_on_the_page_and_what_is_own_has_its_lines() -> None:
-    page = (ROOT / "docs" / "dependencies.md").read_text()
+    page = (ROOT / "docs" / "dependencies.md").read_text().partition("\n## Licenses\n")[0]
     named = {
         name for names in re.findall(r"^\| ([A-Za-z0-9, -]+) \|", page, re.MULTILINE) for name in names.split(", ")
     }

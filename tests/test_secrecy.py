@@ -25,10 +25,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests import builders
+from tests.annotations import MISTAKES
 from tests.builders import UNAVAILABLE, VMI_UID, Json, changed, known, launcher_pod, vmi
 from tests.looks import CANARY, LOOKS, TRACES
 from tests.policies.eviction import world as evictions
-from tests.policies.instancetypes import world as sizes
+from tests.policies.instancetypes import world as of_instancetypes
 from tests.policies.migration.world import migration
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
@@ -57,8 +58,10 @@ class SecretsWorld(MemoryCluster):
 def world(mode: str, dead: bool) -> SecretsWorld:
     labels = dict.fromkeys(map(names.policy_label, BY_NAME), mode)
     there = Namespace(ObjectMeta(name="demo", labels=labels))
-    preference = sizes.preference(devices={"preferredDiskBus": "scsi", "preferredInputBus": "usb"})
-    facts = sizes.facts([sizes.instancetype(), preference], missing=[("VirtualMachineInstancetype", "gone")])
+    preference = of_instancetypes.preference(devices={"preferredDiskBus": "scsi", "preferredInputBus": "usb"})
+    facts = of_instancetypes.facts(
+        [of_instancetypes.instancetype(), preference], missing=[("VirtualMachineInstancetype", "gone")]
+    )
     facts |= known(vmi()) | {VmiKey("demo", "web01", VMI_UID): vmi()}
     facts |= {NamespaceKey("demo"): there, NamespaceKey("demo", uncached=True): there}
     return SecretsWorld(facts | ({SchedulerKey("kubevirt", "demo"): UNAVAILABLE} if dead else {}))
@@ -196,18 +199,30 @@ MALFORMED: list[Place] = [
 
 OBJECTS: dict[str, list[Json]] = {
     "VirtualMachine": [
-        sizes.vm(DISKS),
-        sizes.vm(DISKS, instancetype=sizes.SMALL, preference=sizes.FEDORA),
-        sizes.vm({**DISKS, "cpu": {"cores": 2}}, instancetype=sizes.SMALL),
-        sizes.vm(DISKS, instancetype={"name": "gone"}),
+        of_instancetypes.vm(DISKS),
+        of_instancetypes.vm(DISKS, instancetype=of_instancetypes.SMALL, preference=of_instancetypes.FEDORA),
+        of_instancetypes.vm({**DISKS, "cpu": {"cores": 2}}, instancetype=of_instancetypes.SMALL),
+        of_instancetypes.vm(DISKS, instancetype={"name": "gone"}),
     ],
     "VirtualMachineInstance": [
-        sizes.vmi(DISKS),
-        sizes.vmi(DISKS, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}),
-        sizes.vmi({**DISKS, "memory": {"guest": "1Gi"}}, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}),
+        of_instancetypes.vmi(DISKS),
+        of_instancetypes.vmi(DISKS, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}),
+        of_instancetypes.vmi(
+            {**DISKS, "memory": {"guest": "1Gi"}}, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}
+        ),
     ],
     "Pod": [launcher_pod()],
     "VirtualMachineInstanceMigration": [migration({"zone": "west"})],
+    "Namespace": [
+        {
+            "metadata": {
+                "name": "demo",
+                "labels": {names.policy_label(policy): "enforce" for policy in MISTAKES},
+                "annotations": {mistake.annotation: mistake.wrong for mistake in MISTAKES.values()},
+            },
+            "spec": {},
+        }
+    ],
     "Eviction": [evictions.review()["request"]["object"] | {"spec": {}}],
 }
 
@@ -228,18 +243,20 @@ def cases(draw: Any) -> tuple[Endpoint, Mode, bytes, SecretsWorld, Settings]:
     if "UPDATE" in endpoint.operations and draw(st.booleans()):
         old = copy.deepcopy(obj)
         marks = {
-            names.INJECTED_INSTANCETYPE_ANNOTATION: sizes.SMALL_MARK,
+            names.INJECTED_INSTANCETYPE_ANNOTATION: of_instancetypes.SMALL_MARK,
             names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt",
         }
         old["metadata"]["annotations"] = {**old["metadata"].get("annotations", {}), **marks}
-        old["spec"]["instancetype"] = sizes.SMALL
-        old["spec"]["template"]["spec"]["schedulerName"] = "kubevirt"
+        if endpoint.kind == "VirtualMachine":
+            old["spec"]["instancetype"] = of_instancetypes.SMALL
+            old["spec"]["template"]["spec"]["schedulerName"] = "kubevirt"
     if draw(st.integers(0, 3)) == 0:
         draw(st.sampled_from(MALFORMED))(obj)
     body = body_of(endpoint, obj, old, draw(st.booleans()))
     return endpoint, mode, body, world(mode, draw(st.booleans())), settings(draw(st.booleans()))
 
 
+@pytest.mark.control("errors-quote-objects")
 @hypothesis_settings(
     max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -251,6 +268,7 @@ def test_no_endpoint_in_no_mode_tells_a_secret(caplog: pytest.LogCaptureFixture,
     clean(caplog.text)
 
 
+@pytest.mark.control("secrets-in-outputs")
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 @pytest.mark.parametrize("mode", ["enforce", "warn", "audit"])
 @pytest.mark.parametrize("expand", [False, True])
@@ -274,6 +292,7 @@ def test_the_patch_may_have_what_the_object_has() -> None:
     clean(text)
 
 
+@pytest.mark.control("errors-quote-objects")
 @given(st.integers(1, 400))
 def test_bodies_that_are_cut_are_not_quoted(length: int) -> None:
     obj = copy.deepcopy(OBJECTS["VirtualMachine"][0])
@@ -326,6 +345,7 @@ def put(obj: Json, path: str, value: str, member: str = "canary") -> Json:
     return obj
 
 
+@pytest.mark.control("secrets-in-outputs")
 def test_the_fields_are_all_there() -> None:
     assert {kind: len(paths) > 200 for kind, paths in FIELDS.items()} == dict.fromkeys(FIELDS, True)
     assert sum("dataVolumeTemplates" in path for path in FIELDS["VirtualMachine"]) > 60
@@ -333,6 +353,7 @@ def test_the_fields_are_all_there() -> None:
     assert sum(SECRET.search(path) is not None for paths in FIELDS.values() for path in paths) > 30
 
 
+@pytest.mark.control("secrets-in-outputs", "outputs-in-tickets")
 @pytest.mark.parametrize("kind", FIELDS)
 def test_places_of_secrets_are_hidden_and_all_others_readable(kind: str) -> None:
     for path in FIELDS[kind]:
@@ -344,6 +365,7 @@ def test_places_of_secrets_are_hidden_and_all_others_readable(kind: str) -> None
                 assert (CANARY not in json.dumps(redact_at((segment,), obj[segment]))) is secret, path
 
 
+@pytest.mark.control("secrets-in-outputs")
 @pytest.mark.parametrize("kind", FIELDS)
 def test_looks_of_secrets_are_hidden_in_every_field(kind: str) -> None:
     for name, text in LOOKS.items():
@@ -355,12 +377,15 @@ def test_looks_of_secrets_are_hidden_in_every_field(kind: str) -> None:
 
 
 BASES: dict[str, Json] = {
-    "VirtualMachine": sizes.vm(DISKS, instancetype=sizes.SMALL, preference=sizes.FEDORA),
-    "VirtualMachineInstance": sizes.vmi(DISKS),
+    "VirtualMachine": of_instancetypes.vm(
+        DISKS, instancetype=of_instancetypes.SMALL, preference=of_instancetypes.FEDORA
+    ),
+    "VirtualMachineInstance": of_instancetypes.vmi(DISKS),
     "Pod": launcher_pod(),
 }
 
 
+@pytest.mark.control("errors-quote-objects", "secrets-in-outputs")
 @pytest.mark.parametrize(
     "endpoint", [e for e in ENDPOINTS if e.kind in FIELDS and e.stage == "enforce"], ids=lambda e: e.path
 )

@@ -25,6 +25,7 @@ INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 IGNORABLE = {0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10)}
 
 
+@pytest.mark.control("text-on-a-terminal")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -39,6 +40,7 @@ def test_what_is_not_seen_is_written_out(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 
+@pytest.mark.control("text-on-a-terminal")
 def test_every_character_of_unicode_is_either_shown_or_escaped() -> None:
     shown = []
     for code in range(sys.maxunicode + 1):

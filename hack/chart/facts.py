@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from webhook.policies.registry import BY_NAME
 from webhook.settings_file import effective
 
 # Stand in for what only the chart's user knows, in objects that are made from settings.
@@ -67,10 +68,7 @@ def _fails(path: str) -> Knob:
 
 
 REGISTRATION: Final[Mapping[str, Knob]] = {
-    "schedulingClusterWide": _flag("scheduling.clusterWide"),
-    "instancetypesClusterWide": _flag("instancetypes.clusterWide"),
-    "migrationClusterWide": _flag("migration.clusterWide"),
-    "evictionClusterWide": _flag("eviction.clusterWide"),
+    **{f"{policy}ClusterWide": _flag(f"{policy}.clusterWide") for policy in BY_NAME},
     "instancetypesFail": _fails("instancetypes.failurePolicy"),
     "migrationFail": _fails("migration.failurePolicy"),
     "virtualMachines": _flag("scheduling.virtualMachines"),
@@ -80,6 +78,7 @@ REGISTRATION: Final[Mapping[str, Knob]] = {
     "spreadVirtualMachineInstances": _flag("scheduling.spreadVirtualMachineInstances"),
     "instancetypesVirtualMachines": _flag("instancetypes.virtualMachines"),
     "instancetypesVirtualMachineInstances": _flag("instancetypes.virtualMachineInstances"),
+    "headroom": _flag("headroom.enabled"),
     "inKnownNamespace": Knob(f'ne {setting("kubevirt.namespace")} ""', {"kubevirt": {"namespace": NAMESPACE}}, {}),
     "onlyByWebhook": Knob(
         "not (empty $onlyByWebhook)",
@@ -142,6 +141,7 @@ def helpers() -> str:
         _yaml("callers", "not (empty .Values.networkPolicy.callers)"),
         _yaml("podDisruptionBudget", ".Values.podDisruptionBudget.enabled"),
         _yaml("fidelity", f"gt (int {setting('instancetypes.fidelityCheck.sample')}) 0"),
+        _yaml("preemption", setting("preemption.requestMigrations")),
         _yaml("drift", scan),
         _yaml("policyReports", f"and ({scan}) {setting('driftScan.policyReports')}"),
         _yaml("admin", _listener("admin.listen")),

@@ -27,12 +27,12 @@ NAME: Final = "kubevirt-webhook"
 # The knobs of objects, beside those of the webhook configurations.
 KNOBS: Final = (
     *("openshift", "certManager", "autoscaling", "monitoring", "dashboard", "networkPolicy", "callers"),
-    *("podDisruptionBudget", "fidelity", "events", "drift", "policyReports", "admin", "metrics"),
-    *("layers", "kubevirtPlugin"),
+    *("podDisruptionBudget", "fidelity", "events", "drift", "policyReports", "preemption", "headroom", "admin"),
+    *("metrics", "layers", "kubevirtPlugin"),
 )
 # The component of each knob that adds permissions.
 _PERMISSIONS: Final = {
-    **{name: name for name in ("fidelity", "events", "drift", "admin")},
+    **{name: name for name in ("fidelity", "events", "drift", "preemption", "headroom", "admin")},
     "policyReports": "policyreports",
 }
 # Of kinds that a knob adds or removes.

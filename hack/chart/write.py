@@ -11,6 +11,7 @@ from hack.chart import facts, objects
 from hack.chart.schema import schema
 from hack.chart.tree import ChartTemplate, enumerate_variants
 from webhook.install.registration import Manifest
+from webhook.names import SITE
 
 CHART: Final = objects.ROOT / "charts" / "kubevirt-webhook"
 _HEADER: Final = """\
@@ -20,7 +21,7 @@ _HEADER: Final = """\
 {{- fail (printf "the chart cannot read what it made of the values: %s; correct the values" .) }}
 {{- end }}
 """
-_RUNBOOKS: Final = "https://kubevirt-webhook.github.io/runbooks"
+_RUNBOOKS: Final = f"{SITE}/runbooks"
 # The file of each kind.
 _FILES: Final = {
     **dict.fromkeys(("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"), "rbac"),
@@ -51,11 +52,16 @@ def generated(kubectl: Path) -> dict[Path, str]:
     for kind, name in source.titles():
         lines = _object(source, kind, name)
         if _FILES[kind] == "webhooks":
-            lines += _entries(kind, name)
+            lines += entries(kind, name)
         texts.setdefault(_FILES[kind], []).extend(lines)
+    templates = {CHART / "templates" / f"{name}.yaml": lines for name, lines in texts.items()}
+    return {file: _HEADER + "\n".join(lines) + "\n" for file, lines in templates.items()} | without_kubectl()
+
+
+def without_kubectl() -> dict[Path, str]:
+    """Those of the generated files that take no kustomize, with their content."""
     dashboard = objects.MANIFESTS / "components" / "dashboard" / "kubevirt-webhook.json"
     return {
-        **{CHART / "templates" / f"{name}.yaml": _HEADER + "\n".join(lines) + "\n" for name, lines in texts.items()},
         CHART / "templates" / "_facts.tpl": facts.helpers(),
         CHART / "values.schema.json": json.dumps(schema(), indent=2) + "\n",
         CHART / "files" / dashboard.name: dashboard.read_text(),
@@ -71,8 +77,8 @@ def _object(source: objects.ChartSource, kind: str, name: str) -> list[str]:
     return ChartTemplate(relevant, "$facts.", substitutes).document(variants)
 
 
-def _entries(kind: str, name: str) -> list[str]:
-    """The webhooks of a configuration, each with the knobs on which it depends alone."""
+def entries(kind: str, name: str) -> list[str]:
+    """The lines of a configuration's webhooks, each with the knobs on which it depends alone."""
     everything = dict.fromkeys(facts.REGISTRATION, True)
     order = [entry["name"] for entry in objects.entries(kind, name, everything)]
     lines = ["webhooks:"]

@@ -28,6 +28,8 @@ import argparse
 import contextlib
 import fcntl
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +72,25 @@ def _assets(environ: Mapping[str, str], bundle: Bundle) -> Path | None:
     return Path(directory).resolve()
 
 
+def _stored(environ: Mapping[str, str], bundle: Bundle) -> Path | None:
+    """The newest binaries of setup-envtest's store that are of the bundle's minor version, and can run an API server.
+
+    They hold no scheduler, so they come last: where there is no build, and no Go to make one.
+    """
+    data = Path(environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
+    minor = bundle.parts[0].version.removeprefix("v").rpartition(".")[0]
+    system = platform.system().lower()
+    processor = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    found = (data / "kubebuilder-envtest" / "k8s").glob(f"{minor}.*-{system}-{processor}")
+    usable = [each for each in found if bundle.assets and not _missing(each, bundle.assets)]
+    return max(usable, key=lambda each: int(re.findall(r"\d+", each.name)[2]), default=None)
+
+
+def compiler(environ: Mapping[str, str]) -> str | None:
+    """Go, if there is one."""
+    return shutil.which("go", path=environ.get("PATH"))
+
+
 def location(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle = CONTROL_PLANE) -> Path:
     """Where the binaries are, or will be once they are built."""
     return _assets(environ, bundle) or (cache or cache_root(environ)).resolve() / bundle.name / bundle.directory
@@ -85,9 +106,11 @@ def ensure(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle
     directory = location(environ, cache, bundle)
     if directory.is_dir():
         return directory
-    go = shutil.which("go", path=environ.get("PATH"))
+    go = compiler(environ)
     needed = " and ".join(bundle.assets)
     if go is None:
+        if stored := _stored(environ, bundle):
+            return stored
         brought = f", or point KUBEBUILDER_ASSETS at a directory with {needed}" if needed else ""
         raise UnavailableError(f"no {bundle.title} to test with: install Go to build one{brought}")
     if needed and (incomplete := environ.get("KUBEBUILDER_ASSETS")):
@@ -120,7 +143,7 @@ def _build(go: str, bundle: Bundle, directory: Path, environ: Mapping[str, str])
     shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed; the lock says it isn't running any more
     partial.mkdir()
     what = " and ".join(f"{part.requires} {part.version}" for part in bundle.parts)
-    _say(f"building once: {bundle.title} ({what}), {bundle.takes} on two cores")
+    _say(f"building once: {bundle.title} ({what}), {bundle.takes} on two idle cores, longer beside other work")
     for number, part in enumerate(bundle.parts, 1):
         _say(f"building {part.requires} ({number} of {len(bundle.parts)})")
         # A directory with a trailing slash: Go names each command after its package.

@@ -163,7 +163,8 @@ def install_kubevirt(admin: Kube, objects: Sequence[dict[str, Any]]) -> None:
 
 
 def _is_established(admin: Kube) -> bool:
-    conditions = admin.get(CRDS, "kubevirts.kubevirt.io").get("status", {}).get("conditions", ())
+    # A definition that is new has null for its conditions.
+    conditions = admin.get(CRDS, "kubevirts.kubevirt.io").get("status", {}).get("conditions") or ()
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 

@@ -1,4 +1,4 @@
-"""Records a drain of guests for the README: `make guests-recording` runs it beside the cluster of `make guests`.
+"""Records a drain of guests for docs/drain.md: `make guests-recording` runs it beside the cluster of `make guests`.
 
 asciinema records what a terminal shows; svg-term makes an animation of the recording, which a browser plays by itself.
 """

@@ -19,11 +19,11 @@ from pathlib import Path
 
 USER = 65532
 # Parts of the standard library that no command imports: for tests, terminals, desktops and databases. With their
-# extension modules, the libraries of those are left out, too.
+# extension modules, the libraries of those are left out, too. (The client imports pydoc, and pydoc _pyrepl since 3.13.)
 LEFT_OUT = (
     *("ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "venv", "xmlrpc"),
     *("test", "unittest", "doctest.py", "_test*", "_ctypes_test*", "_xxtestfuzz*", "xxlimited*", "xxsubtype*"),
-    *("_pyrepl", "curses", "_curses*", "readline*", "tkinter", "_tkinter*", "turtle.py", "turtledemo"),
+    *("curses", "_curses*", "readline*", "tkinter", "_tkinter*", "turtle.py", "turtledemo"),
     *("dbm", "_dbm*", "_gdbm*", "sqlite3", "_sqlite3*", "__phello__"),
 )
 FILES = {

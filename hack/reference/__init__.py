@@ -1,4 +1,4 @@
-"""Writes the pages below `docs/reference` from the code: ``python -m hack.reference``."""
+"""Writes the pages below `docs/reference`, and the fields of audit lines: ``python -m hack.reference``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hack.reference import audit, commands, labels, metrics, settings
+from hack.reference import audit, commands, controls, labels, metrics, settings
 
-PAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
+PAGES: Final = Path(__file__).resolve().parents[2] / "docs"
 WRITERS: Final[dict[str, Callable[[], str]]] = {
     "audit.md": audit.page,
-    "commands.md": commands.page,
-    "labels.md": labels.page,
-    "metrics.md": metrics.page,
-    "settings.md": settings.page,
+    "reference/commands.md": commands.page,
+    "reference/controls.md": controls.page,
+    "reference/labels.md": labels.page,
+    "reference/metrics.md": metrics.page,
+    "reference/settings.md": settings.page,
 }
 
 
@@ -25,7 +26,7 @@ def outdated() -> list[str]:
 
 def write() -> None:
     """Write all pages."""
-    PAGES.mkdir(exist_ok=True)
+    (PAGES / "reference").mkdir(exist_ok=True)
     for name, page in WRITERS.items():
         (PAGES / name).write_text(page())
 

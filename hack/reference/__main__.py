@@ -9,5 +9,5 @@ from hack.reference import outdated, write
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
         names = outdated()
-        sys.exit(f"not up to date: {', '.join(names)}; run python -m hack.reference" if names else 0)
+        sys.exit(f"not up to date: {', '.join(names)}; run make docs" if names else 0)
     write()

@@ -1,27 +1,26 @@
-"""The reference of audit lines, from their JSON Schema."""
+"""The fields of audit lines, the last section of docs/audit.md, from their JSON Schema."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from hack.reference.markdown import cell, code, table
 from webhook.admission.audit import schema
 
-_HEADER: Final = """\
-# Audit lines
-
-Every field of the audit lines, one table for each record and for each object within one. [Audit](../audit.md) explains
-what the records are for and where they go. `kubevirt-webhook audit schema` prints the same as JSON Schema.
-
-This page is made from the code by `make docs`.
+_PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
+_HEADING: Final = "## Every field\n"
+_INTRODUCTION: Final = """
+One table for each record, and for each object within one. This section is made from the code by `make docs`.
 """
 
 
 def page() -> str:
-    """The whole page, as Markdown."""
-    whole = schema()
-    return "\n".join([_HEADER, *(_section(name, value) for name, value in whole["$defs"].items())])
+    """The whole page, as Markdown: the section is its last one."""
+    before, heading, _ = _PAGE.read_text().partition(_HEADING)
+    sections = (_section(name, value) for name, value in schema()["$defs"].items())
+    return before + heading + "\n".join([_INTRODUCTION, *sections])
 
 
 def _section(name: str, value: dict[str, Any]) -> str:
@@ -31,7 +30,7 @@ def _section(name: str, value: dict[str, Any]) -> str:
         for key, field in value.get("properties", {}).items()
     )
     text = cell(value.get("description", ""))
-    return f"## {name}\n\n{text}\n\n{table(('field', 'type', 'may be absent', 'meaning'), rows)}"
+    return f"### {name}\n\n{text}\n\n{table(('field', 'type', 'may be absent', 'meaning'), rows)}"
 
 
 def _type(field: dict[str, Any]) -> str:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
+
+import yaml
+from packaging.version import Version
 
 from hack.reference.markdown import cell, table
 from webhook import names
 from webhook.images.objects import IMAGES_ANNOTATION
 from webhook.install import plan
 from webhook.install.schedulers import render
+from webhook.placement.groups import GROUP_LABEL
 from webhook.policies.defaults import rows
 from webhook.policies.defaults.settings import ANNOTATIONS as DEFAULTS
 from webhook.policies.defaults.settings import TEXTS, DefaultsSettings
+from webhook.policies.groups.settings import GROUPS_ANNOTATION
+from webhook.policies.instancetypes.settings import DEFAULT_PREFERENCE_SCOPE_ANNOTATION
 from webhook.policies.registry import BY_NAME
+from webhook.policies.sizes.settings import REQUIRE_INSTANCETYPE_ANNOTATION, SIZE_LIMITS_ANNOTATION
 from webhook.settings_file import effective
 
 _HEADER: Final = f"""\
@@ -24,7 +32,10 @@ Every label and annotation of kubevirt-webhook. All of them begin with `{names.D
 
 This page is made from the code by `make docs`.
 """
-_SINCE: Final = "0.1.0"
+# A directory for each release, with the keys that it had (`recorded`).
+_RELEASES: Final = Path(__file__).resolve().parents[2] / "tests" / "skew"
+RECORD: Final = "labels.yaml"
+_UNRELEASED: Final = "unreleased"
 _MODES: Final = ", ".join(f"`{mode}`" for mode in get_args(names.Mode))
 _ADMINS: Final = "users who may change the namespace"
 _OWNERS: Final = "the owner"
@@ -47,7 +58,11 @@ class Key(NamedTuple):
     default: str
     setters: str
     meaning: str
-    since: str = _SINCE
+
+    @property
+    def short_name(self) -> str:
+        """The name without the domain that all have."""
+        return self.name.removeprefix(f"{names.DOMAIN}/")
 
 
 def _reference(kind: str) -> str:
@@ -81,6 +96,14 @@ LABELS: Final[Sequence[Key]] = (
         "none",
         _OWNERS,
         "opts out of all [defaults](../defaults.md)",
+    ),
+    Key(
+        GROUP_LABEL,
+        "template of a VM, or VMI",
+        "the name of a group of the namespace or of the settings",
+        "none",
+        _OWNERS,
+        "the [group](../groups.md) of the VM",
     ),
     Key(
         f"{names.DOMAIN}/metrics",
@@ -133,7 +156,7 @@ PARAMETERS: Final[Sequence[Key]] = (
         "the preference of VMs that name none",
     ),
     Key(
-        names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
+        DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
         "Namespace",
         "`unsized`, `all`",
         "`instancetypes.defaultPreferenceScope`",
@@ -168,7 +191,15 @@ PARAMETERS: Final[Sequence[Key]] = (
         for name, annotation in DEFAULTS.items()
     ),
     Key(
-        names.REQUIRE_INSTANCETYPE_ANNOTATION,
+        GROUPS_ANNOTATION,
+        "Namespace",
+        "groups by name, as JSON",
+        "`groups.rules`",
+        _ADMINS,
+        "the [groups](../groups.md) of its VMs, beside those of the settings",
+    ),
+    Key(
+        REQUIRE_INSTANCETYPE_ANNOTATION,
         "Namespace",
         "`true`, `false`",
         "`sizes.requireInstancetype`",
@@ -176,7 +207,7 @@ PARAMETERS: Final[Sequence[Key]] = (
         "VMs may set [no size themselves](../sizes.md#require-an-instancetype)",
     ),
     Key(
-        names.SIZE_LIMITS_ANNOTATION,
+        SIZE_LIMITS_ANNOTATION,
         "Namespace",
         "JSON of a range of `sizes.limits`, or of a list of them; empty: any size",
         "`sizes.limits`",
@@ -261,6 +292,14 @@ RECORDS: Final[Sequence[Key]] = (
         for default in rows.ALL
     ),
     Key(
+        names.INJECTED_GROUP_ANNOTATION,
+        "VMI, launcher pod",
+        "rules as JSON",
+        "none",
+        _PROGRAM,
+        "what the VM's [group](../groups.md#vms-that-run) requires, recorded for pods, or set in the pod",
+    ),
+    Key(
         plan.DIGEST_ANNOTATION,
         "pods of kubevirt-webhook",
         "a digest",
@@ -279,7 +318,7 @@ RECORDS: Final[Sequence[Key]] = (
     Key(
         render.VARIANT_ANNOTATION,
         "ConfigMap of the second scheduler",
-        "a [variant](../scheduler-variants.md)",
+        "a [variant](../schedulers.md#variants-of-the-profile)",
         "none",
         "`install`",
         "which variant runs",
@@ -287,18 +326,23 @@ RECORDS: Final[Sequence[Key]] = (
 )
 
 
-def page() -> str:
-    """The whole page, as Markdown."""
+def page(releases: Path = _RELEASES) -> str:
+    """The whole page, as Markdown.
+
+    Args:
+        releases: the directory with what each release had.
+    """
+    since = _since(releases)
     return "\n".join(
         [
             _HEADER,
             "## Labels\n",
-            _table(LABELS),
+            _table(LABELS, since),
             "## Annotations that users set\n",
-            _table(PARAMETERS),
+            _table(PARAMETERS, since),
             "## Annotations that are written\n",
             "A user who writes one of them changes only what happens to that object of their own.\n",
-            _table(RECORDS),
+            _table(RECORDS, since),
             "## What each mode does\n",
             "With the built-in settings. In mode `audit` only audit lines, audit annotations and metrics report it.\n",
             table(("policy", "`enforce`", "`warn`"), _modes(effective(None))),
@@ -306,9 +350,30 @@ def page() -> str:
     )
 
 
-def _table(keys: Sequence[Key]) -> str:
+def recorded() -> str:
+    """All keys by the objects that have them, as YAML: what a release keeps for the column "since" of later ones."""
+    found: dict[str, list[str]] = {}
+    for key in (*LABELS, *PARAMETERS, *RECORDS):
+        found.setdefault(key.where, []).append(key.short_name)
+    return yaml.safe_dump({where: sorted(keys) for where, keys in found.items()})
+
+
+def _since(releases: Path) -> dict[tuple[str, str], str]:
+    """The first release that had a key, by the objects and the name."""
+    first: dict[tuple[str, str], str] = {}
+    for file in sorted(releases.glob(f"*/{RECORD}"), key=lambda file: Version(file.parent.name)):
+        for where, keys in yaml.safe_load(file.read_text()).items():
+            for key in keys:
+                first.setdefault((where, key), file.parent.name)
+    return first
+
+
+def _table(keys: Sequence[Key], since: dict[tuple[str, str], str]) -> str:
     head = ("name", "object", "values", "default", "who may set it", "meaning", "since")
-    rows = ((f"`{key.name.removeprefix(f'{names.DOMAIN}/')}`", *map(cell, key[1:])) for key in keys)
+    rows = (
+        (f"`{key.short_name}`", *map(cell, key[1:]), since.get((key.where, key.short_name), _UNRELEASED))
+        for key in keys
+    )
     return table(head, rows)
 
 

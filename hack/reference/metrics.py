@@ -13,9 +13,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from hack.reference.markdown import cell, code, table
-from webhook.cluster.source import Cluster, T
-from webhook.errors import Unavailable
-from webhook.facts import Key
+from webhook.cluster.directory import KINDS
+from webhook.cluster.files import FilesCluster
 from webhook.k8s.client.api import Transport
 from webhook.policies.registry import BY_PATH
 from webhook.server.ops import Metrics, MetricsState, StateMetric
@@ -58,28 +57,25 @@ def _families() -> Iterable[tuple[Metric, object]]:
     yield from ((each, each) for each in MetricsState([*state, *certificates.metrics(), *parts]).describe())
 
 
-class _NoCluster(Cluster):
-    """Nothing asks it."""
+class _Silent:
+    """An API server that never answers, for parts that ask before they end."""
 
-    def peek(self, key: Key[Any]) -> object:
-        raise NotImplementedError
-
-    async def read(self, key: Key[T], deadline: float) -> T | None | Unavailable:
-        raise NotImplementedError
+    async def get(self, *_: object, **__: object) -> None:
+        await asyncio.Event().wait()
 
 
 async def _contributed(certificates: Certificates, metrics: Metrics) -> Sequence[StateMetric]:
-    """The metrics of all parts, each of which ends before its tasks have had a turn."""
+    """The metrics of all parts, each of which ends before its tasks have got an answer."""
     settings, absent = default_settings(), cast("Any", SimpleNamespace())
 
     async def connect(_: AsyncExitStack) -> Transport:
-        return cast("Transport", absent)
+        return cast("Transport", _Silent())
 
-    offered = ApiServer(connect, lambda _: None)
+    offered = ApiServer(connect, lambda _: None, lambda _key, _peek: None, lambda _kind, _read: None)
     handle = ServerHandle(
         at_start=settings,
         settings=default_settings,
-        cluster=_NoCluster(),
+        cluster=FilesCluster({name: {} for name in KINDS}, settings),
         api_server=offered,
         audit=absent,
         log=absent,

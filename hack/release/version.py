@@ -8,6 +8,7 @@ from typing import Final
 
 import yaml
 
+from hack.reference import labels
 from hack.release import ReleaseError
 from webhook.settings_file import effective
 
@@ -84,7 +85,7 @@ def notes(changelog: str, version: str) -> str:
 
 
 def prepare(root: Path, version: str, date: str) -> list[str]:
-    """Write a version into the files that name it, and cut the changelog.
+    """Write a version into the files that name it, cut the changelog, and record what the version has.
 
     Args:
         root: the working tree.
@@ -107,11 +108,23 @@ def prepare(root: Path, version: str, date: str) -> list[str]:
 
 
 def _record(root: Path, version: str) -> list[str]:
-    """Keep what a version installs, to which later ones are held; returns the names of the files."""
-    directory = root / "tests" / "skew" / version
+    """Keep what a version installs and which labels it has, to which later ones are held.
+
+    Returns:
+        The names of the files, that of the page which says since when there are which labels among them.
+    """
+    releases = root / "tests" / "skew"
+    directory = releases / version
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "webhooks.yaml").write_bytes(
-        (root / "manifests" / "overlays" / "kubernetes" / "webhooks.yaml").read_bytes()
-    )
-    (directory / "settings.yaml").write_text(yaml.safe_dump(effective(), sort_keys=False))
-    return [(directory / name).relative_to(root).as_posix() for name in ("webhooks.yaml", "settings.yaml")]
+    webhooks = root / "manifests" / "overlays" / "kubernetes" / "webhooks.yaml"
+    page = root / "docs" / "reference" / "labels.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    texts = {
+        directory / "webhooks.yaml": webhooks.read_text(),
+        directory / "settings.yaml": yaml.safe_dump(effective(), sort_keys=False),
+        directory / labels.RECORD: labels.recorded(),
+    }
+    for file, text in texts.items():
+        file.write_text(text)
+    page.write_text(labels.page(releases))
+    return [file.relative_to(root).as_posix() for file in (*texts, page)]

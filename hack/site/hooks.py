@@ -78,6 +78,9 @@ def sources() -> Iterator[str]:
         prose = _outside_of_code((ROOT / file).read_text(), lambda text: text, code="")
         targets = (_target(file, link["path"]) for link in _LINK.finditer(prose))
         found |= {target for target in targets if target and place(target).startswith(f"{SOURCES}/")}
+        for target in found:
+            if not (ROOT / target).is_file():
+                raise SystemExit(f"{file} links {target}, which is no file: link one, or write the name as code")
     yield from sorted(found)
 
 

@@ -147,6 +147,7 @@ def steps(text: str, *, prose: bool) -> int:
     return count
 
 
+@pytest.mark.control("slow-redaction")
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_reading_takes_steps_in_proportion_to_the_text(piece: str) -> None:
     for prose in (False, True):
@@ -162,6 +163,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.control("slow-redaction")
 @pytest.mark.parametrize("name", PATTERNS)
 def test_no_expression_can_be_made_to_backtrack_without_an_end(name: str) -> None:
     """A repetition without a bound is possessive, or of one class at the end of its branch, and none holds another."""

@@ -23,10 +23,11 @@ DENYING, MARKING = Decision(BECAUSE, (CHANGE,), Denial(403, "no")), Decision(BEC
 SIZING = Decision(BECAUSE, (Change(("spec", "cpu"), None, {"cores": 2}, "r"),))
 SET = "set spec.schedulerName to kubevirt"
 ROOM = module.MAX_WARNING - len("kubevirt-webhook (scheduling):  [c]")
-LONG = Decision(BECAUSE, warnings=(Reason("c", "x" * 300), Reason("c", "y" * ROOM)))
+LONG = Decision(BECAUSE, warnings=(Reason("c", "x" * 1000), Reason("c", "y" * ROOM), *(Reason("c", "z"),) * 7))
 CONTROLLED = module.allow(Reason("c", 'no "u1\r\nsmall\x1b[31m\x85" là'), warn=True)
 
 
+@pytest.mark.control("endless-answers")
 @pytest.mark.parametrize(
     ("decision", "mode", "denial", "changes", "warnings"),
     [
@@ -49,7 +50,7 @@ CONTROLLED = module.allow(Reason("c", 'no "u1\r\nsmall\x1b[31m\x85" là'), warn=
         (MARKING, "warn", None, (), [f", warn): would {SET} [r]"]),
         (Decision(BECAUSE, (MARK,)), "warn", None, (), [f", warn): would set {'.'.join(MARK.path)} to kubevirt [r]"]),
         # Long warnings are cut, and hold no control characters.
-        (LONG, "enforce", None, (), [f"): {'x' * (ROOM - 1)}… [c]", f"): {'y' * ROOM} [c]"]),
+        (LONG, "enforce", None, (), [f"): {'x' * (ROOM - 1)}… [c]", f"): {'y' * ROOM} [c]", *["): z [c]"] * 7]),
         (CONTROLLED, "enforce", None, (), ['): no "u1\\r\\nsmall\\x1b[31m\\x85" là [c]']),
     ],
 )
@@ -92,8 +93,20 @@ def test_a_denial_blames_the_field_that_it_names() -> None:
     denial = module.deny(reason, 422, "spec", ["one", "two"]).denial
     assert denial
     assert [(cause.message, cause.field) for cause in denial.causes] == [("one", "spec"), ("two", "spec")]
+    other = FieldCause("FieldValueForbidden", "three", "spec.running")
+    denial = module.deny(reason, 422, causes=[other]).denial
+    assert denial is not None
+    assert denial.causes == (other,)
 
 
+def test_a_warning_beside_a_decision_is_a_reason_of_it() -> None:
+    reason, more = Reason("r", "text"), (Reason("w", "mind this"),)
+    for decision in (module.allow(reason, warnings=more), module.deny(reason, 403, warnings=more)):
+        assert (decision.code, decision.reasons, decision.warnings) == ("r", (reason, *more), more)
+    assert module.allow(reason, warn=True, warnings=more).warnings == (reason, *more)
+
+
+@pytest.mark.control("endless-answers", "causes-on-a-terminal")
 def test_a_refusal_ends_whatever_it_quotes() -> None:
     causes = tuple(FieldCause("FieldValueInvalid", "word " * 2000, "word " * 2000) for _ in range(100))
     decision = Decision((Reason("r", "because"),), denial=Denial(422, "word " * 20_000, causes))
@@ -114,6 +127,14 @@ def test_each_cause_names_the_policy_and_the_code() -> None:
         assert one.message == f"kubevirt-webhook (migration): {cause.message} [too-big]"
 
 
+def test_a_few_warnings_are_whole_that_the_api_server_shows_whole() -> None:
+    """It cuts warnings to 256 characters only once all of a request have more than 4096."""
+    sentence = "word " * 100
+    (warning,) = module.allow(Reason("c", sentence), warn=True).under("enforce", "scheduling").warnings
+    assert warning == f"kubevirt-webhook (scheduling): {sentence} [c]"
+
+
+@pytest.mark.control("endless-answers")
 @pytest.mark.parametrize("mode", ["enforce", "warn"])
 def test_so_many_warnings_as_the_api_server_shows(mode: Mode) -> None:
     changes = tuple(Change(("metadata", "annotations", str(number)), None, "x" * 999, "r") for number in range(1000))
@@ -125,6 +146,7 @@ def test_so_many_warnings_as_the_api_server_shows(mode: Mode) -> None:
     assert f" {more} more warnings " in warnings[-1]
 
 
+@pytest.mark.control("endless-answers")
 @pytest.mark.parametrize("value", ["x" * (module.MAX_SHOWN_BYTES + 1), ["x" * 100] * 1000, {"a": {"b": "x" * 100_000}}])
 def test_of_a_long_value_the_length_is_shown(value: object, golden: Golden) -> None:
     shown = Change(("spec", "volumes"), value, None, "r").redact()

@@ -172,6 +172,7 @@ def _deep(width: int, depth: int) -> Any:
     return {f"key-{number}": _deep(width, depth - 1) for number in range(width)} if depth else "x" * 400
 
 
+@pytest.mark.control("endless-answers")
 @pytest.mark.parametrize("value", [["x"] * 300_000, _deep(60, 2), [[_deep(4, 7)]]])
 def test_however_much_changes_the_line_ends(value: Any) -> None:
     changes = (Change(("spec", "volumes"), None, value, "instancetype-applied"),)

@@ -42,6 +42,7 @@ def _old(root: dict[str, Any], path: Sequence[str]) -> object:
     return None if value is ABSENT else value
 
 
+@pytest.mark.control("malformed-reviews")
 @given(_objects, st.lists(st.tuples(st.lists(_names, min_size=1, max_size=4), st.text(max_size=3)), max_size=5))
 def test_applied_operations_give_the_intended_object(root: dict[str, Any], wanted: list[tuple[list[str], str]]) -> None:
     intended = copy.deepcopy(root)

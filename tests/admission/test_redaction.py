@@ -154,6 +154,7 @@ def nested(levels: int, inner: Any, *, lists: bool = False) -> Any:
     return inner
 
 
+@pytest.mark.control("slow-redaction")
 @pytest.mark.parametrize("lists", [False, True])
 @pytest.mark.parametrize("key", ["x", "annotations"])
 def test_no_depth_is_too_much(lists: bool, key: str) -> None:
@@ -169,6 +170,7 @@ def test_no_depth_is_too_much(lists: bool, key: str) -> None:
     assert TOO_DEEP in str(redact(within))
 
 
+@pytest.mark.control("slow-redaction")
 def test_an_audit_line_takes_no_more_work_than_it_can_show() -> None:
     many = [{"n": number} for number in range(redaction.MAX_VALUES)]
     long = [f"token {'x' * 1000}{number}" for number in range(redaction.MAX_SEARCHED // 1000 + 10)]

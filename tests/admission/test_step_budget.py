@@ -11,6 +11,7 @@ def test_without_a_review_nothing_is_counted() -> None:
     spend(MAX_STEPS + 1, "terms")
 
 
+@pytest.mark.control("largest-objects")
 def test_the_last_step_may_be_taken(golden: Golden) -> None:
     budget = StepBudget(3)
     budget.run(lambda: spend(3, "terms"))
@@ -21,6 +22,7 @@ def test_the_last_step_may_be_taken(golden: Golden) -> None:
     golden(str(caught.value))
 
 
+@pytest.mark.control("largest-objects")
 def test_no_handler_of_policies_swallows_it() -> None:
     assert not issubclass(TooComplex, Exception)
 
@@ -41,6 +43,7 @@ def test_a_budget_is_present_only_while_it_runs() -> None:
     assert (outer.spent, inner.spent) == (2, 2)
 
 
+@pytest.mark.control("largest-objects")
 def test_every_review_has_a_budget_of_its_own() -> None:
     assert Facts().budget is not Facts().budget
     assert Facts().budget.limit == MAX_STEPS

@@ -205,6 +205,7 @@ class TestEncode:
         whole = visible(text)
         assert note == whole or (len(whole) > MAX_NOTE and note == whole[: MAX_NOTE - 1] + "…")
 
+    @pytest.mark.control("text-on-a-terminal", "causes-on-a-terminal")
     @given(st.text())
     def test_whatever_the_outcome_holds_nothing_hidden_leaves(self, text: str) -> None:
         denial = Denial(422, text, (FieldCause("FieldValueInvalid", text, text),))
@@ -218,6 +219,13 @@ class TestEncode:
         status = {"code": 429, "message": "later", "reason": "TooManyRequests"}
         response = self.answer(Outcome(Denial(429, "later"), (), (), {}))["response"]
         assert response == {"uid": 'u"1', "allowed": False, "status": status}
+
+    def test_a_denial_says_when_to_ask_again(self) -> None:
+        status = self.answer(Outcome(Denial(429, "later", retry_after=10), (), (), {}))["response"]["status"]
+        assert status["details"] == {"retryAfterSeconds": 10}
+        cause = FieldCause("FieldValueInvalid", "too big", "spec.size")
+        status = self.answer(Outcome(Denial(429, "later", (cause,), 10), (), (), {}))["response"]["status"]
+        assert (status["details"]["retryAfterSeconds"], status["details"]["name"]) == (10, "web")
 
     def test_a_refusal_names_the_fields_to_blame(self) -> None:
         cause = FieldCause("FieldValueInvalid", "too big", "spec.size")
@@ -285,6 +293,7 @@ def plainly(value: dict[str, Any], kept: tuple[str, ...], cut: Any) -> dict[str,
     return {k: v if k in kept or not isinstance(v, cut) else None for k, v in value.items()}
 
 
+@pytest.mark.control("unreadable-vms")
 @given(
     st.lists(st.tuples(_KEYS, JSON_VALUES), max_size=8),
     st.lists(st.tuples(st.sampled_from(["apiVersion", "kind", "x", "request"]), JSON_VALUES), max_size=3),
@@ -341,6 +350,7 @@ def test_an_endless_object_ends_the_envelope(monkeypatch: pytest.MonkeyPatch) ->
     assert json.loads(found.text) == {"kind": "AdmissionReview", "request": {"uid": "u", "object": None}}
 
 
+@pytest.mark.control("unreadable-vms")
 @pytest.mark.parametrize("piece", [b'"object":[[1],[1],[1]],', b'"kind":[1],', b'"uid":"u",'])
 def test_steps_are_bounded_for_the_whole_body(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
     monkeypatch.setattr(module, "MAX_STEPS", 1000)

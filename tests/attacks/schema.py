@@ -59,6 +59,7 @@ _OPEN: Final[dict[str, Node]] = {
     **dict.fromkeys(("annotations", "configuration", "numa", "realtime", "utilityVolumes", "snp", "tdx"), TEXT),
     **dict.fromkeys(("sendTo", "receive", "multus", "resourceClaims", "schedulingGates", "data"), TEXT),
     "hotplugVolume": SchemaEntries(TEXT),
+    "experimental": SchemaEntries(TEXT),
     "nodeSelector": SchemaEntries(TEXT),
     "affinity": Fields({"nodeAffinity": Fields({"requiredDuringSchedulingIgnoredDuringExecution": _NODE_SELECTOR})}),
     "tolerations": Items(Fields({"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT})),
@@ -69,29 +70,43 @@ _OPEN: Final[dict[str, Node]] = {
 }
 
 
-def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
-    """A field that a view reads; ``whole`` are ``spec``, ``status`` and ``data`` of one that is read as plain JSON."""
+def of_view(view: Any, where: str = "", whole: Node | None = None, owner: type | None = None) -> Node:
+    """A field that a view reads.
+
+    Args:
+        view: the type of the field, or of a whole object.
+        where: the field's name; empty: it is a whole object.
+        whole: of an `Unstructured` object what ``spec``, ``status`` and ``data`` hold.
+        owner: the view that has the field.
+
+    Raises:
+        UnknownTypeError: nothing says what the field holds.
+        TypeError: there is a ``whole`` for a view whose own fields say what it holds.
+    """
     known = inspect.type_info(view) if not isinstance(view, inspect.Type) else view
     if isinstance(known, inspect.UnionType):
         kinds = [each for each in known.types if not isinstance(each, inspect.NoneType)]
-        return of_view(kinds[0], where, whole)
+        return of_view(kinds[0], where, whole, owner)
     if type(known) in _SCALARS:
         return _SCALARS[type(known)]
     if isinstance(known, inspect.ListType):
-        return Items(of_view(known.item_type, where))
+        return Items(of_view(known.item_type, where, owner=owner))
     if isinstance(known, inspect.DictType):
         if where == "nodeSelectorTerms":
             return of_shape(core.NODE_SELECTOR_TERM)
-        return SchemaEntries(of_view(known.value_type, where))
+        return SchemaEntries(of_view(known.value_type, where, owner=owner))
     if isinstance(known, inspect.StructType):
         fields = {each.encode_name: each.type for each in known.fields}
-        if whole is not None and issubclass(known.cls, Unstructured):
+        if whole is not None:
+            if not issubclass(known.cls, Unstructured):
+                raise TypeError(f"{known.cls.__name__} is not Unstructured: its own fields say what it holds")
             assert isinstance(whole, Fields)
             return Fields({**whole.fields, "metadata": of_view(fields["metadata"])})
-        return Fields({name: of_view(each, name) for name, each in fields.items()})
+        return Fields({name: of_view(each, name, owner=known.cls) for name, each in fields.items()})
     if isinstance(known, inspect.AnyType | inspect.RawType) and where in _OPEN:
         return _OPEN[where]
-    raise UnknownTypeError(f"nothing says what {where or view} ({type(known).__name__}) holds; add it to _OPEN")
+    field = f"{owner.__module__}.{owner.__qualname__}.{where}" if owner else str(view)
+    raise UnknownTypeError(f"nothing says what {field} holds; add it to _OPEN of tests/attacks/schema.py")
 
 
 def of_shape(given: Any) -> Node:

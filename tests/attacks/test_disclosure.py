@@ -20,7 +20,7 @@ import pytest
 from tests import builders
 from tests.builders import VMI_UID, Json, changed, known, launcher_pod, read_node
 from tests.policies.eviction import world as evictions
-from tests.policies.instancetypes import world as sizes
+from tests.policies.instancetypes import world as of_instancetypes
 from tests.policies.migration import world as migrations
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
@@ -140,22 +140,23 @@ DISGUISES: dict[str, Json] = {
     "all but the owner": {"data": INNER, "labels": {f"instancetype.kubevirt.io/{key}": LABELS[key] for key in LABELS}},
 }
 NAMING_ONE: list[tuple[str, Json]] = [
-    (VALIDATE_VM, sizes.vm(instancetype={"name": "x", "revisionName": "r1"})),
-    (VALIDATE_VM, sizes.vm(preference={"name": "x", "revisionName": "r1"})),
-    (MUTATE_VM, sizes.vm(preference={"name": "x", "revisionName": "r1"})),
-    (MUTATE_VM, sizes.vm(instancetype={"name": "x", "revisionName": "r1"})),
+    (VALIDATE_VM, of_instancetypes.vm(instancetype={"name": "x", "revisionName": "r1"})),
+    (VALIDATE_VM, of_instancetypes.vm(preference={"name": "x", "revisionName": "r1"})),
+    (MUTATE_VM, of_instancetypes.vm(preference={"name": "x", "revisionName": "r1"})),
+    (MUTATE_VM, of_instancetypes.vm(instancetype={"name": "x", "revisionName": "r1"})),
     (SCHEDULE_VM, builders.vm(instancetype={"name": "x", "revisionName": "r1"})),
 ]
 
 
 def revision_facts(revision: Json | None) -> Facts:
-    facts: Facts = known() | sizes.facts()
+    facts: Facts = known() | of_instancetypes.facts()
     for resource, view in ((UNSTRUCTURED["ControllerRevision"], Unstructured), (REVISIONS, ControllerRevision)):
         with suppress(msgspec.ValidationError):
             facts[ObjectKey(resource, "demo", "r1")] = None if revision is None else msgspec.convert(revision, view)
     return facts
 
 
+@pytest.mark.control("foreign-revisions", "reveals-foreign-revisions")
 @pytest.mark.parametrize("disguise", DISGUISES)
 @pytest.mark.parametrize("missing", ["warn", "deny"])
 @pytest.mark.parametrize("mode", ["enforce", "warn"])
@@ -175,6 +176,7 @@ def test_a_foreign_revision(path: str, obj: Json, mode: str, missing: Any, disgu
         assert (shown.requester, shown.patch, shown.asked) == (absent.requester, absent.patch, absent.asked)
 
 
+@pytest.mark.control("foreign-revisions", "reveals-captured-revisions")
 @pytest.mark.parametrize(
     "data",
     [
@@ -192,10 +194,10 @@ def test_a_foreign_revision(path: str, obj: Json, mode: str, missing: Any, disgu
 @pytest.mark.parametrize("path", [VALIDATE_VM, MUTATE_VM])
 def test_a_captured_revision_that_can_not_be_decoded(path: str, data: Json) -> None:
     """To who names it: which field has the wrong type, never a value or a key."""
-    revision = sizes.revision("r1", sizes.instancetype())
+    revision = of_instancetypes.revision("r1", of_instancetypes.instancetype())
     revision["data"] = revision["data"] | data
-    obj = sizes.vm(instancetype={"name": "u1.small", "revisionName": "r1"}, preference={"name": "fedora"})
-    facts = revision_facts(revision) | sizes.facts([sizes.preference()])
+    obj = of_instancetypes.vm(instancetype={"name": "u1.small", "revisionName": "r1"}, preference={"name": "fedora"})
+    facts = revision_facts(revision) | of_instancetypes.facts([of_instancetypes.preference()])
     shown = show(path, review(obj), facts, settings(instancetypes=InstancetypeSettings(missing="deny")))
     silent(shown, shown.audit, shown.patch)
 
@@ -237,25 +239,32 @@ def sized_facts() -> Facts:
     for one in objects:
         one["spec"] = json.loads(json.dumps(planted({"spec": one["spec"]}, _OWED)["spec"]).replace(CANARY, APPLIED))
     read = msgspec.convert(objects[0], Instancetype)
-    return sizes.facts(objects) | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small"): read}
+    return of_instancetypes.facts(objects) | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small"): read}
 
 
+@pytest.mark.control("reveals-instancetypes")
 @pytest.mark.parametrize(
     ("path", "obj", "code"),
     [
-        (VALIDATE_VM, sizes.vm(**BOTH), instancetypes.DENIED),
+        (VALIDATE_VM, of_instancetypes.vm(**BOTH), instancetypes.DENIED),
         (
             VALIDATE_VM,
-            sizes.vm({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}}, template=SET_TOO, **BOTH),
+            of_instancetypes.vm({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}}, template=SET_TOO, **BOTH),
             instancetypes.DENIED,
         ),
-        (MUTATE_VM, sizes.vm(**BOTH), instancetypes.OWNER_CHOSE_INSTANCETYPE),
-        (MUTATE_VM, sizes.vm(instancetype=BOTH["instancetype"]), instancetypes.EXPANDED),
-        (MUTATE_VM, sizes.vm(), instancetypes.DEFAULTS_INJECTED),
-        (MUTATE_VMI, sizes.vmi(annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}), instancetypes.APPLIED),
+        (MUTATE_VM, of_instancetypes.vm(**BOTH), instancetypes.OWNER_CHOSE_INSTANCETYPE),
+        (MUTATE_VM, of_instancetypes.vm(instancetype=BOTH["instancetype"]), instancetypes.EXPANDED),
+        (MUTATE_VM, of_instancetypes.vm(), instancetypes.DEFAULTS_INJECTED),
         (
             MUTATE_VMI,
-            sizes.vmi({"memory": {"guest": "1Gi"}}, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}, **SET_TOO),
+            of_instancetypes.vmi(annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}),
+            instancetypes.APPLIED,
+        ),
+        (
+            MUTATE_VMI,
+            of_instancetypes.vmi(
+                {"memory": {"guest": "1Gi"}}, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}, **SET_TOO
+            ),
             instancetypes.DENIED,
         ),
         (SCHEDULE_VM, builders.vm(instancetype={"name": "u1.small"}), scheduling.INSTANCETYPE_SETS_SCHEDULER),
@@ -275,6 +284,7 @@ def test_an_instancetype_and_a_preference(path: str, obj: Json, code: str) -> No
     assert (APPLIED in shown.patch) is (code in (instancetypes.EXPANDED, instancetypes.APPLIED))
 
 
+@pytest.mark.control("reveals-namespaces")
 @pytest.mark.parametrize("mode", ["enforce", "warn", "off", CANARY])
 def test_the_namespace(mode: str) -> None:
     """To who sends an object to it: the mode, the defaults and the allow-list; no other label or annotation."""
@@ -284,12 +294,17 @@ def test_the_namespace(mode: str) -> None:
     meta["labels"] |= ours
     meta["annotations"] |= parameters
     there = msgspec.convert({"metadata": meta}, Namespace)
-    facts = sizes.facts([sizes.instancetype("big")]) | {NamespaceKey("demo"): there}
-    shown = show(VALIDATE_VM, review(sizes.vm(instancetype={"name": "big"})), facts, mode="as given")
+    facts = of_instancetypes.facts([of_instancetypes.instancetype("big")]) | {NamespaceKey("demo"): there}
+    shown = show(VALIDATE_VM, review(of_instancetypes.vm(instancetype={"name": "big"})), facts, mode="as given")
     assert (shown.verdict.decision.code == instancetypes.NOT_ALLOWED) is (mode in ("enforce", "warn"))
     silent(shown)
 
 
+@pytest.mark.control(
+    "volumes-of-other-namespaces",
+    "account-reads-too-much",
+    "reveals-volumes",
+)
 def test_volumes_and_their_sources_are_never_read() -> None:
     """PersistentVolumeClaims, DataVolumes, DataSources and VolumeSnapshots, of whatever namespace a VM names."""
     source = {"kind": "DataSource", "name": "s", "namespace": "other"}
@@ -298,7 +313,7 @@ def test_volumes_and_their_sources_are_never_read() -> None:
     for path, section in itertools.product((MUTATE_VM, VALIDATE_VM), (False, True)):
         for matchers in ({"instancetype": inferred}, {"preference": {"name": "fedora"}}, {"preference": inferred}):
             made = settings(instancetypes=InstancetypeSettings(default_instancetype="u1.small", expand=section))
-            obj = sizes.vm(dataVolumeTemplates=templates, **matchers)
+            obj = of_instancetypes.vm(dataVolumeTemplates=templates, **matchers)
             shown = show(path, review(obj), sized_facts(), made)
             read = {key.resource.kind for key in shown.asked if isinstance(key, ObjectKey)}
             assert read <= {"VirtualMachineClusterInstancetype", "VirtualMachineClusterPreference"}
@@ -341,6 +356,7 @@ def moving(found: Json | None = None, **vmi: Any) -> Facts:
     }
 
 
+@pytest.mark.control("nodes-by-trial", "reveals-nodes", "reveals-migrating-vmis", "reveals-launcher-pods")
 @pytest.mark.parametrize("path", [MIGRATE, WARN])
 @pytest.mark.parametrize(
     ("spec", "added", "code"),
@@ -367,6 +383,7 @@ def test_nodes_and_the_vmi_of_a_migration(path: str, spec: Json, added: Json | N
         assert f"{CANARY}-a2" in shown.details, "else this shows nothing"
 
 
+@pytest.mark.control("nodes-by-trial", "reveals-migrating-vmis")
 def test_the_node_that_a_vm_comes_from_in_another_cluster() -> None:
     """To who receives it: that it must go elsewhere."""
     found = migrations.vmi()
@@ -379,6 +396,7 @@ def test_the_node_that_a_vm_comes_from_in_another_cluster() -> None:
     silent(shown)
 
 
+@pytest.mark.control("reveals-migrations")
 def test_the_migrations_of_a_namespace() -> None:
     """To who migrates in it: how many are unfinished."""
     running = {"metadata": {"name": "n", "labels": {"a": "b"}, "annotations": {"a": "b"}}, "spec": {"vmiName": "v"}}
@@ -391,6 +409,7 @@ def test_the_migrations_of_a_namespace() -> None:
     silent(shown, shown.audit)
 
 
+@pytest.mark.control("reveals-evicted-pods", "reveals-all-migrations")
 @pytest.mark.parametrize("caps", [{"max_per_cluster": 2}, {"max_per_namespace": 2}, {}])
 def test_the_pod_the_vmi_and_the_migrations_of_an_eviction(caps: Json) -> None:
     """To the descheduler: the VM's name, and how many evacuations are unfinished, also in the whole cluster."""
@@ -415,6 +434,7 @@ def test_the_pod_the_vmi_and_the_migrations_of_an_eviction(caps: Json) -> None:
     silent(shown, shown.audit)
 
 
+@pytest.mark.control("reveals-vmis-of-pods")
 @pytest.mark.parametrize("uid", [VMI_UID, "another"])
 def test_the_vmi_of_a_pod(uid: str) -> None:
     """To virt-controller, which makes the pod: nothing but whether the pod is changed."""
@@ -425,6 +445,7 @@ def test_the_vmi_of_a_pod(uid: str) -> None:
     silent(shown, shown.patch)
 
 
+@pytest.mark.control("reveals-target-migrations")
 @pytest.mark.parametrize("uid", [migrations.POLICY, "another"])
 def test_the_migration_of_a_target_pod(uid: str) -> None:
     """To virt-controller: what the migration adds, into the pod. To who guesses a name without the UID: nothing."""
@@ -442,6 +463,7 @@ def test_the_migration_of_a_target_pod(uid: str) -> None:
         silent(shown, shown.patch)
 
 
+@pytest.mark.control("reveals-kubevirt")
 def test_kubevirts_configuration() -> None:
     """To who migrates a VM: which labels KubeVirt requires of every VM's node, as every launcher pod shows."""
     developer = {"nodeSelectors": {"zone": "owed"}, "logVerbosity": {"virtAPI": 1}}
@@ -458,6 +480,7 @@ def test_kubevirts_configuration() -> None:
     silent(shown)
 
 
+@pytest.mark.control("pods-claim-to-be-admins", "reveals-permissions")
 @pytest.mark.parametrize("may", [True, False])
 def test_the_requesters_permissions(may: bool) -> None:
     """To an unverified caller: nothing. Node names would show that the user whom it claims may list nodes."""
@@ -468,14 +491,15 @@ def test_the_requesters_permissions(may: bool) -> None:
     assert not any(isinstance(key, AccessKey) for key in denied.asked)
 
 
+@pytest.mark.control("reveals-other-namespaces")
 def test_no_object_of_another_namespace_is_read() -> None:
     """Every look-up is in the review's namespace, or of a cluster-wide kind; caps count migrations of all of them."""
     asked: list[Key[Any]] = []
     pinned = {"name": "x", "revisionName": "r1"}
-    absent: Facts = {**known(), **sizes.facts(missing=[("ControllerRevision", "r1")])}
+    absent: Facts = {**known(), **of_instancetypes.facts(missing=[("ControllerRevision", "r1")])}
     absent[ObjectKey(REVISIONS, "demo", "r1")] = None
     for path in (VALIDATE_VM, MUTATE_VM, SCHEDULE_VM):
-        asked += show(path, review(sizes.vm(instancetype=pinned)), absent).asked
+        asked += show(path, review(of_instancetypes.vm(instancetype=pinned)), absent).asked
     for path in (MIGRATE, WARN):
         asked += show(path, migrations.asking(migrations.migration({"disk": "x"})), moving()).asked
     caps = settings(eviction=EvictionSettings(max_per_cluster=1))

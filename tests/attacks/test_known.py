@@ -65,12 +65,14 @@ def test_what_other_tests_left_behind_is_no_cost() -> None:
     assert finalized == ["not counted"]
 
 
+@pytest.mark.control("quadratic-lists")
 def test_eight_thousand_times_the_same_cpu_feature() -> None:
     features = [{"name": "vmx", "policy": "forbid"}] * 8000
     found = world.vmi(domain={"cpu": {"model": "host-passthrough", "features": features}})
     assert json.loads(ask(VALIDATE, world.migration({"zone": "b"}), world.facts(found)))["response"]["allowed"] is True
 
 
+@pytest.mark.control("quadratic-lists")
 @pytest.mark.parametrize("operator", ["Gt", "Lt"])
 def test_thresholds_over_a_label_that_every_node_has_with_a_value_of_its_own(operator: str) -> None:
     nodes = [world.node(f"node-{number}", "b", serial=str(number)) for number in range(2000)]
@@ -81,6 +83,7 @@ def test_thresholds_over_a_label_that_every_node_has_with_a_value_of_its_own(ope
     assert json.loads(answer)["response"]["allowed"] is True
 
 
+@pytest.mark.control("endless-answers")
 def test_a_target_pod_with_many_terms_for_a_migration_with_many_keys() -> None:
     added = {f"key-{number}": "x" for number in range(1000)}
     terms = [{"matchExpressions": [{"key": f"k{n}", "operator": "Exists"}]} for n in range(200)]

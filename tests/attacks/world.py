@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,14 +11,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tests import builders
+from tests.annotations import MISTAKES
 from tests.attacks import schema
 from tests.attacks.schema import Fields, Node, Path
 from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json, changed, read_node
 from tests.policies.defaults import world as of_defaults
 from tests.policies.eviction import world as eviction
+from tests.policies.groups import world as of_groups
+from tests.policies.headroom import world as headroom
 from tests.policies.instancetypes import world as instancetypes
 from tests.policies.migration import world as migration
 from tests.policies.migration.world import target_pod
+from tests.policies.preemption import world as preemption
 from tests.review.memory import MemoryCluster
 from webhook import names
 from webhook.admission.audit import NoAudit, Record, Sink
@@ -27,6 +32,7 @@ from webhook.admission.wire import UserInfo
 from webhook.facts import (
     AccessKey,
     Facts,
+    HeadroomKey,
     Key,
     KubeVirtKey,
     ListKey,
@@ -46,9 +52,11 @@ from webhook.kubevirt.types.core import DOMAIN, INSTANCETYPE, PREFERENCE, VM, VM
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, PLACED_VMIS, UNFINISHED
+from webhook.placement.nodes import ZONE
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.policies.defaults.settings import ANNOTATIONS as DEFAULTS
 from webhook.policies.registry import BY_PATH
+from webhook.policies.sizes.settings import SIZE_LIMITS_ANNOTATION
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.settings.model import Settings
@@ -116,13 +124,18 @@ class AttackWorld:
             "oldObject": objects.get(OLD),
             **self.request,
         }
+        if "DELETE" in endpoint.operations:
+            request |= {"operation": "DELETE", "object": None, "oldObject": objects[OBJECT]}
         if endpoint.sub_resource:
             request["subResource"] = endpoint.sub_resource
         return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
     def known(self, objects: Json) -> dict[Key[Any], object]:
         subjects = self.subjects.items()
-        known = dict(self.facts) | {each.key: decoded(each.view, objects[name]) for name, each in subjects if each.key}
+        # A review leaves there what it promised: each gets one of its own, or would find what the one before left.
+        remembering = {key: copy.deepcopy(fact) for key, fact in self.facts.items() if isinstance(key, HeadroomKey)}
+        facts = dict(self.facts) | remembering
+        known = facts | {each.key: decoded(each.view, objects[name]) for name, each in subjects if each.key}
         cached = (key for key in known if isinstance(key, NamespaceKey | ObjectKey | ListKey))
         user = msgspec.convert(objects[USER], UserInfo)
         may_list = {AccessKey.of(user, "list", "", "nodes"): True}
@@ -143,8 +156,9 @@ class AttackWorld:
         settings = self._settings().policy(self.endpoint.policy).with_annotations(namespace.meta.annotations or {})
 
         def call() -> object:
-            decision = from_memory(self.endpoint.handler(request.object, request, Facts.of(facts), settings))
-            return make_patch(request.object, decision.under(names.ENFORCE, self.endpoint.policy).changes)
+            obj = self.endpoint.object_of(request)
+            decision = from_memory(self.endpoint.handler(obj, request, headroom.deciding(Facts.of(facts)), settings))
+            return make_patch(obj, decision.under(names.ENFORCE, self.endpoint.policy).changes)
 
         return call
 
@@ -192,6 +206,7 @@ Parts = Mapping[str, AttackedObject]
 def _world(
     name: str, path: str, obj: Json, parts: Parts, whole: Node | None = None, user: str = migration.USER, **more: Any
 ) -> AttackWorld:
+    """The world of an endpoint; ``whole`` is what the object holds, where the policy reads it as plain JSON."""
     endpoint = BY_PATH[f"/{path}/enforce"]
     labels = {names.policy_label(endpoint.policy): more.pop("mode", "enforce")}
     there = {"metadata": {"name": "demo", "labels": labels, "annotations": more.pop("annotations", {})}}
@@ -294,6 +309,39 @@ def _evictions() -> Iterator[AttackWorld]:
         yield _world(name, "mutate/eviction/pods", body["object"], {**parts, "vmi": vmi}, **more)
 
 
+def _preemptions() -> Iterator[AttackWorld]:
+    parts = {
+        **_placement(),
+        "migrations": _list(eviction.MINE, eviction.migration(ended=86_400)),
+        "preemptors": _list(preemption.WAITING, preemption.preemptor()),
+        "unfinished": _list(preemption.ALL_UNFINISHED, eviction.migration("Running", None)),
+        "quotas": _list(ListKey(QUOTAS, "demo"), _QUOTA),
+        "limit ranges": _list(ListKey(LIMIT_RANGES, "demo"), {"metadata": {"name": "lr"}, "spec": {"limits": []}}),
+    }
+    # Whenever it is looked at, it has just been chosen.
+    victim = preemption.victim(ago=-1e9)
+    more: Any = {
+        "user": preemption.SCHEDULER,
+        "facts": _placed(),
+        "request": {"name": eviction.POD},
+        "settings": {"request_migrations": True},
+    }
+    yield _world("preemption", "validate/preemption/pods", victim, parts, **more)
+    moving = parts | {
+        "migrations": _list(eviction.MINE, preemption.migration(ago=-1e9)),
+        "target pods": _list(preemption.TARGETS, preemption.target(0, nodeName="node-b1")),
+    }
+    yield _world("preemption, moving", "validate/preemption/pods", victim, moving, **more)
+
+
+def _headrooms() -> Iterator[AttackWorld]:
+    parts = {"quotas": _list(ListKey(QUOTAS, "demo"), _QUOTA)}
+    more: Any = {"user": CONTROLLER, "settings": {"enabled": True}}
+    for name, is_full in (("start", False), ("start without headroom", True)):
+        known: Any = {HeadroomKey(): headroom.cluster(is_full)}
+        yield _world(name, "validate/headroom/pods", headroom.starting_pod("2Gi"), parts, facts=known, **more)
+
+
 def _schedulings() -> Iterator[AttackWorld]:
     alive: Any = {"facts": {SchedulerKey("kubevirt", "demo"): builders.AVAILABLE}}
     vmi = {"metadata": {"name": "web01", "namespace": "demo", "uid": VMI_UID}, "spec": {"domain": {}}}
@@ -368,20 +416,20 @@ def _namings() -> Iterator[AttackWorld]:
     named = builders.vm()
     named["metadata"]["name"] = "n" * 40
     named["spec"]["template"]["spec"]["domain"]["devices"]["tpm"] = {"persistent": True}
-    yield _world("VM, long name", "validate/naming/virtualmachines", named, {}, schema.of_shape(VM))
+    yield _world("VM, long name", "validate/naming/virtualmachines", named, {})
 
 
 def _sizes() -> Iterator[AttackWorld]:
     """Out of several ranges, and changed by KubeVirt."""
     ranges = json.dumps([{"cpu": {"max": cpus}, "memory": {"max": "1Gi", "step": "3Mi"}} for cpus in range(1, 5)])
-    annotations = {names.SIZE_LIMITS_ANNOTATION: ranges}
+    annotations = {SIZE_LIMITS_ANNOTATION: ranges}
     large: Json = {"cpu": {"cores": 8, "sockets": 2}, "memory": {"guest": "64Gi"}, "devices": {}}
     sized = builders.vm()
     sized["spec"]["template"]["spec"]["domain"] = large
     vms, vmis = "validate/sizes/virtualmachines", "validate/sizes/virtualmachineinstances"
-    yield _world("VM, sized", vms, sized, {}, schema.of_shape(VM), annotations=annotations)
+    yield _world("VM, sized", vms, sized, {}, annotations=annotations)
     vmi = instancetypes.vmi() | {"spec": {"domain": large}}
-    yield _world("VMI, sized", vmis, vmi, {}, schema.of_shape(VMI), annotations=annotations)
+    yield _world("VMI, sized", vmis, vmi, {}, annotations=annotations)
 
 
 def _defaults() -> Iterator[AttackWorld]:
@@ -407,6 +455,52 @@ def _defaults() -> Iterator[AttackWorld]:
     yield _world("launcher pod, defaults", "mutate/defaults/pods", pod, {}, user=CONTROLLER, **settings)
 
 
+def _namespaces() -> Iterator[AttackWorld]:
+    """The annotation is denied, and on the longest way: at an update, beside others that are as before."""
+    for policy, mistake in MISTAKES.items():
+        metadata: Json = {"name": "demo", "labels": {names.policy_label(policy): "enforce"}}
+        written = {"metadata": {**metadata, "annotations": {mistake.annotation: '{"a": [1]}'}}}
+        old = {"metadata": {**metadata, "annotations": {}}}
+        path, annotations = f"validate/{policy}/namespaces", written["metadata"]["annotations"]
+        yield _world(f"namespace, for {policy}", path, written, {}, old=old, annotations=annotations)
+
+
+def _groups() -> Iterator[AttackWorld]:
+    """All rules, beside an owner's affinity of each kind; and a VM that moves, with many others of its group."""
+    rules: Json = {**of_groups.APART, "together": {"topologyKey": ZONE, "required": True}, **of_groups.HOSTS}
+    section = of_groups.section(rules)
+    settings: Any = {"settings": {"rules": section.rules}}
+    vm = of_groups.vm(of_groups.IN_GROUP)
+    yield _world("VM, in a group", "mutate/groups/virtualmachines", vm, {}, **settings)
+    yield _world("VMI, in a group", "mutate/groups/virtualmachineinstances", of_groups.vmi(), {}, **settings)
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]}
+    between: Json = {of_groups.REQUIRED: [of_groups.TERM], of_groups.PREFERRED: []}
+    affinity = {"nodeAffinity": {of_groups.REQUIRED: terms}, "podAffinity": between, "podAntiAffinity": between}
+    others = _list(of_groups.MEMBERS, msgspec.to_builtins(of_groups.member("node-a2")))
+    recorded = of_groups.recorded(section)
+    for name, labels in (("launcher pod, in a group", {}), ("target pod, in a group", of_groups.MIGRATED)):
+        pod = of_groups.pod(recorded, labels, affinity=affinity)
+        parts = {"members": others} if labels else {}
+        yield _world(name, "mutate/groups/pods", pod, parts, user=CONTROLLER, facts=_placed(), **settings)
+    apart = of_groups.section()
+    settings = {"settings": {"rules": apart.rules}}
+    moving = {
+        **_placement(),
+        "members": others,
+        "vmi": _object(ObjectKey(PLACED_VMIS, "demo", "web01"), of_groups.running(apart)),
+        "pod": _object(
+            ObjectKey(LAUNCHER_PODS, "demo", eviction.POD),
+            eviction.pod(labels={"kubevirt.io": "virt-launcher", **of_groups.IN_GROUP}),
+        ),
+    }
+    body = eviction.review()["request"]["object"]
+    evicted: Any = {"facts": _placed(), "request": {"name": eviction.POD}, **settings}
+    yield _world("eviction, in a group", "mutate/groups/evictions", body, moving, **evicted)
+    migrations = "validate/groups/virtualmachineinstancemigrations"
+    parts = {name: part for name, part in moving.items() if name != "pod"}
+    yield _world("migration, in a group", migrations, migration.migration(), parts, facts=_placed(), **settings)
+
+
 _EXPRESSION: Final = Fields({"key": schema.TEXT, "operator": schema.TEXT, "values": schema.Items(schema.TEXT)})
 
 # All that makes KubeVirt look through a VM's lists.
@@ -417,6 +511,6 @@ _PREFERENCE: Final[Json] = {
 }
 
 WORLDS: Final = (
-    *(*_migrations(), *_evictions(), *_schedulings(), *_instancetypes()),
-    *(*_namings(), *_sizes(), *_defaults()),
+    *(*_migrations(), *_evictions(), *_preemptions(), *_headrooms(), *_schedulings(), *_instancetypes()),
+    *(*_namings(), *_sizes(), *_defaults(), *_groups(), *_namespaces()),
 )

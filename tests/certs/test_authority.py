@@ -30,6 +30,7 @@ def leaf_of(pair: Pair) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pair.certificate)
 
 
+@pytest.mark.control("ca-key-leaks")
 def test_a_ca_is_critical_about_what_it_may_sign() -> None:
     made = authority().certificate
     found = {each.oid: each for each in made.extensions}
@@ -66,6 +67,7 @@ def test_verification(hosts: list[str]) -> None:
     assert not verifies(b"", leaf, hosts[0], START)
 
 
+@pytest.mark.control("impostor-of-the-webhook", "ca-key-leaks")
 @pytest.mark.parametrize("hosts", HOSTS, ids=str)
 @pytest.mark.parametrize("other", ["kubernetes.default.svc", "10.0.0.1", "2001:db8::1"])
 def test_a_stolen_key_is_of_no_use_elsewhere(hosts: list[str], other: str, tmp_path: Path) -> None:

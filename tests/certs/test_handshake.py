@@ -34,6 +34,7 @@ async def port(served: Authority, tmp_path: Path) -> AsyncIterator[int]:
         yield port
 
 
+@pytest.mark.control("impostor-of-the-webhook")
 async def test_another_bundle_refuses_it_and_so_does_another_name(port: int, served: Authority) -> None:
     await verify_server_certificate("localhost", port, "service.test", served.pem)
     other = Authority.new(["service.test"], datetime.now(UTC), WEEK)

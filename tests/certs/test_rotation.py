@@ -69,6 +69,7 @@ async def test_what_fails_is_tried_again_by_the_same_plan() -> None:
     assert replica.leaf
 
 
+@pytest.mark.control("rotation-breaks-calls")
 async def test_order_of_a_rotation() -> None:
     world = await settled()
     (replica,) = world.replicas
@@ -91,6 +92,7 @@ async def test_order_of_a_rotation() -> None:
     assert replica.rotation.authority_end == world.issuer.certificate.not_valid_after_utc
 
 
+@pytest.mark.control("rotation-breaks-calls")
 async def test_the_old_ca_goes_after_the_overlap() -> None:
     world = await settled(2)
     world.ask()
@@ -198,6 +200,7 @@ async def test_run_pauses_between_looks() -> None:
 class TestRepairs:
     """Secrets, caBundles and leaves that others edited or deleted are repaired, in the usual order."""
 
+    @pytest.mark.control("ca-secret-edited")
     @pytest.mark.parametrize("edit", memory.EDITS)
     async def test_a_secret_edited_by_hand_heals_in_the_same_order(self, edit: str) -> None:
         world = await settled(3)
@@ -218,6 +221,7 @@ class TestRepairs:
         await world.settle()
         assert late.leaf
 
+    @pytest.mark.control("ca-secret-edited")
     async def test_a_deleted_secret_heals_and_a_second_time_too(self) -> None:
         world = await settled(3)
         for _ in range(2):
@@ -264,6 +268,7 @@ class TestRepairs:
             await world.settle(6)
         assert all(len(each) <= MOST_RETIRED + 2 for each in world.trusted)
 
+    @pytest.mark.control("ca-bundles-overwritten")
     async def test_bundles_that_mean_the_same_stay_and_those_taken_away_come_back(self) -> None:
         world = await settled()
         same = dict.fromkeys(memory.ENTRIES, b"# a comment\n" + world.issuer.pem + b"\n" + world.issuer.pem)
@@ -275,6 +280,7 @@ class TestRepairs:
         await world.replicas[0].step()
         world.check()
 
+    @pytest.mark.control("foreign-ca-in-a-bundle")
     @pytest.mark.parametrize("name", memory.ODD)
     async def test_a_certificate_that_cannot_be_read_leaves_a_bundle_and_stops_nothing(self, name: str) -> None:
         """The API server may trust it, as one of version 2."""
@@ -404,6 +410,7 @@ async def begun(what: str) -> CertsWorld:
 class TestInterruptions:
     """Replicas that stop or sleep anywhere in a rotation."""
 
+    @pytest.mark.control("ca-secret-edited")
     @pytest.mark.parametrize("asleep", range(1, 12))
     async def test_a_sleeper_cannot_undo_what_others_did(self, asleep: int) -> None:
         """A replica that falls asleep at any call, for as long as a whole rotation takes, and then goes on."""

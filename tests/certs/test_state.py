@@ -161,6 +161,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.control("foreign-ca-in-a-bundle")
 @pytest.mark.parametrize("certificate", FOREIGN.values(), ids=FOREIGN.keys())
 def test_a_foreign_ca_in_a_bundle_is_not_trusted_on(certificate: x509.Certificate) -> None:
     pem = bundle([OLD.certificate, certificate])
@@ -168,12 +169,14 @@ def test_a_foreign_ca_in_a_bundle_is_not_trusted_on(certificate: x509.Certificat
     assert certificate not in parse_bundle(QUIET.trust_bundle())
 
 
+@pytest.mark.control("foreign-ca-in-a-bundle")
 def test_one_that_is_bound_as_ours_are_is_kept_for_an_overlap() -> None:
     certificate = foreign(constraints=OURS)
     kept = plan(QUIET, [bundle([OLD.certificate, certificate])])
     assert kept.retired == (Retired(certificate, START + TERMS.overlap),)
 
 
+@pytest.mark.control("foreign-ca-in-a-bundle")
 @pytest.mark.parametrize("certificate", FOREIGN.values(), ids=FOREIGN.keys())
 def test_whoever_served_before_the_first_secret_is_trusted_until_it_has_been_replaced(
     certificate: x509.Certificate,

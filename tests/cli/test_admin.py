@@ -157,6 +157,7 @@ def test_what_is_printed_has_no_mistakes(variant: str, whose: tuple[str, ...], t
     assert lint(written(tmp_path, run("scheduler", "render", variant, *whose).output), *whose) == CLEAN
 
 
+@pytest.mark.control("scheduling-waits")
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8446", "https://layers.example:8446/", "http://[::1]:1/v1/layers"])
 @pytest.mark.parametrize("variant", ["spread", "pack"])
 def test_the_extender_for_layers_has_no_mistakes(variant: str, url: str, tmp_path: Path) -> None:

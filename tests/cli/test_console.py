@@ -115,6 +115,7 @@ def test_a_closed_pipe_is_no_answer() -> None:
 SOURCES = sorted((Path(__file__).parents[2] / "webhook" / "cli").rglob("*.py"))
 
 
+@pytest.mark.control("text-on-a-terminal")
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
 def test_nothing_is_printed_but_by_those_who_make_it_visible(source: Path) -> None:
     calls = [node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Call)]
@@ -135,6 +136,7 @@ def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == "c\\x9b password=<redacted>\n"
 
 
+@pytest.mark.control("text-on-a-terminal")
 def test_a_console_obeys_its_own_styles_only(capsys: pytest.CaptureFixture[str]) -> None:
     console().print(Text.assemble(("a\x1b[2J", "bold"), "\u202eb"))
     console().print("[bold]c\x1b[2J[/bold]")

@@ -14,6 +14,7 @@ from tests.cluster.fake_apiserver import FakeApiServer
 from tests.doctor.world import NS, DoctorWorld, cluster
 from tests.golden_files import Golden
 from webhook.k8s.resources import CONFIG_MAPS
+from webhook.names import SITE
 
 SETTINGS = """\
 schedulers: {kubevirt: {healthCheck: lease kubevirt-scheduler/kubevirt-scheduler}}
@@ -55,6 +56,9 @@ def test_people_get_lines_in_columns_and_programs_json(doctor: Command, tmp_path
     result = doctor("--config", tmp_path / "settings.yaml", "-o", "json")
     report = json.loads(result.output)
     assert (result.exit_code, report["schemaVersion"], report["verdict"]) == (0, 1, "unknown")
+    assert [each["see"] for each in report["findings"]] == [
+        f"{SITE}/doctor#{each['check']}" for each in report["findings"]
+    ]
 
 
 def test_failures_come_first_and_fail(world: DoctorWorld, doctor: Command, tmp_path: Path) -> None:
@@ -98,6 +102,18 @@ def test_the_same_advice_is_given_once(world: DoctorWorld, doctor: Command) -> N
     assert output.count("has the invalid value") == 2
     assert output.count("→ use ") == 1
     assert "\n2 warnings, 1 unknown, " in output
+
+
+def test_failures_and_warnings_of_a_check_end_with_where_to_read_on(world: DoctorWorld, doctor: Command) -> None:
+    world.opt_in("a", scheduling="yes")
+    world.opt_in("b", scheduling="no")
+
+    lines = doctor().output.splitlines()
+
+    (last,) = (index for index, line in enumerate(lines) if "doctor#" in line)
+    assert lines[last].strip() == f"see {SITE}/doctor#opt-in"
+    # After the advice, before what is in order.
+    assert (lines[last - 1].lstrip().startswith("→ "), lines[last + 1].startswith("ok ")) == (True, True)
 
 
 def test_files_instead_of_a_cluster(world: DoctorWorld, tmp_path: Path, golden: Golden) -> None:

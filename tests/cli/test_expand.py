@@ -271,6 +271,7 @@ def secretive() -> dict[str, Any]:
     return machine
 
 
+@pytest.mark.control("outputs-in-tickets")
 @pytest.mark.parametrize("mode", ["reference", "expand"])
 def test_secrets_are_shown_only_on_request(mode: str) -> None:
     for options in ("", "-o json"):

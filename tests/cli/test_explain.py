@@ -23,19 +23,27 @@ from tests.cli.runner import EXAMPLES, Ended, Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.forecast import clusters
 from tests.golden_files import Golden
+from tests.policies.groups import world as of_groups
 from tests.policies.migration.world import OWNED, UID, node, vmi
-from webhook.cli.explain import _reading, duration
+from webhook import names
+from webhook.cli.explain import LISTS, duration, reading
 from webhook.cli.options import Source
+from webhook.cluster import selection
 from webhook.cluster.files import FilesCluster
-from webhook.facts import NodesKey, ObjectKey, Unreadable, VmiKey
+from webhook.errors import Unavailable
+from webhook.facts import Key, ListKey, NodesKey, ObjectKey, Unreadable, VmiKey
+from webhook.forecast.placement import SCHEMA as PLACEMENT_SCHEMA
 from webhook.forecast.report import SCHEMA, UPDATE_SCHEMA, DrainPlan, UpdatePlan
 from webhook.forecast.requests import _WithVmi
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
 from webhook.forecast.vm import VM_SCHEMA, VmExplanation
-from webhook.k8s.resources import NAMESPACES, NODES
-from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.placement.machines import CLAIMS, LAUNCHER_PODS, MIGRATIONS, PLACED_VMIS, VOLUMES
+from webhook.k8s.client.api import Forbidden
+from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS
+from webhook.kubevirt.definitions import DEFINITIONS
+from webhook.kubevirt.resources import KUBEVIRTS, UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
+from webhook.placement.machines import CLAIMS, LAUNCHER_PODS, MIGRATIONS, PLACED_VMIS, UNFINISHED, VOLUMES
 from webhook.placement.target_pods import RUNTIME_CLASSES
+from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES
 from webhook.policies.migration.explanation import SCHEMA as MIGRATION_SCHEMA
 from webhook.policies.migration.explanation import MigrationExplanation
 from webhook.policies.scheduling.spread import constraints
@@ -194,7 +202,8 @@ def test_a_running_cluster(tmp_path: Path, golden: Golden) -> None:
         server.fail("/api/v1/nodes", 403)
         forbidden = run("explain", "migration", "demo/web01", "--kubeconfig", config)
 
-    assert (result.exit_code, forbidden.exit_code, "Not evaluated" in result.output) == (0, 2, False)
+    assert (result.exit_code, forbidden.exit_code, "Not evaluated" in result.output) == (0, 3, False)
+    assert "kubevirt-webhook:explain-nodes" in forbidden.stderr
     golden(result.output)
     golden(forbidden.stderr)
     assert verbs == {"get"}, "nothing is watched"
@@ -364,6 +373,9 @@ def test_a_drain_of_a_running_cluster(tmp_path: Path) -> None:
         partly = run("explain", "drain", "a", "--kubeconfig", config, "-o", "json")
         server.fail(NODES.path(), 403)
         cannot = run("explain", "drain", "a", "--kubeconfig", config)
+        for resource, _ in LISTS.values():
+            server.fail(resource.path(), 403)
+        nothing = run("explain", "drain", "a", "--kubeconfig", config)
 
     assert can.exit_code == 0
     assert json.loads(can.stdout)["steps"][0]["vms"][0]["to"] == "b"
@@ -375,11 +387,40 @@ def test_a_drain_of_a_running_cluster(tmp_path: Path) -> None:
     assert any("PodDisruptionBudgets" in gap for gap in json.loads(partly.stdout)["gaps"])
     assert (cannot.exit_code, cannot.stdout) == (3, "")
     assert "grant list on nodes" in cannot.stderr
+    assert all(role in cannot.stderr for role in (" view ", "kubevirt-webhook:explain-nodes"))
+    # All that the table names, for whoever grants permissions.
+    assert (nothing.exit_code, nothing.stderr.count("\n")) == (3, 1)
+    assert all(f"list on {resource.plural}" in nothing.stderr for resource, _ in LISTS.values())
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, "scheduler-down"), (403, "migrates")])
+def test_a_drain_while_the_scheduler_that_a_vm_names_is_down(tmp_path: Path, status: int, code: str) -> None:
+    vmi, pod = clusters.vm("web", "a", evictionStrategy="LiveMigrate", schedulerName="kubevirt")
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("schedulers: {kubevirt: {healthCheck: lease a/b}}")
+    server = FakeApiServer()
+    for resource in (*(resource for resource, _ in LISTS.values()), LEASES):
+        server.serve(resource)
+    for name in "ab":
+        server.put(NODES, name, **clusters.node(name))
+    server.put(PLACED_VMIS, "web", "shop", **vmi)
+    server.put(RUNNING_PODS, pod["metadata"]["name"], "shop", **pod)
+    held = {"holderIdentity": "x", "leaseDurationSeconds": 2, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    server.put(LEASES, "b", "a", spec=held)
+    if status != 200:
+        server.fail(LEASES.path("a", "b"), status)
+    with in_thread(running(server)):
+        config = server.kubeconfig(tmp_path / "config")
+        result = run("explain", "drain", "a", "--kubeconfig", config, "--config", settings, "-o", "json")
+
+    plan = msgspec.convert(json.loads(result.stdout), DrainPlan)
+    assert [vm.code for vm in plan.steps[0].vms] == [code]
+    assert any("whether scheduler kubevirt is available" in gap for gap in plan.gaps) == (status != 200)
 
 
 def test_what_a_plan_cannot_read_is_no_fault_of_the_files() -> None:
     """No such fact exists: it would be a bug, and is no reason to correct a file."""
-    with pytest.raises(Unreadable, match="a bug"), _reading(Source(DRAIN, None)):
+    with pytest.raises(Unreadable, match="a bug"), reading(Source(DRAIN, None), None):
         raise Unreadable("a bug")
 
 
@@ -451,8 +492,103 @@ def test_a_vm_for_programs() -> None:
         ("VirtualMachineInstance", ["scheduling"]),
         ("Pod", ["scheduling", "migration"]),
         ("VirtualMachineInstanceMigration", ["migration", "migration"]),
-        ("Eviction", ["eviction"]),
+        ("Eviction", ["eviction", "groups"]),
+        ("Drain", ["eviction", "groups"]),
+        ("Deletion", ["preemption"]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "label", "code"),
+    [
+        ({"preemption": {"requestMigrations": True}}, "enforce", "migration-requested"),
+        ({}, "enforce", "migration-not-requested"),
+        ({"preemption": {"requestMigrations": True}}, "audit", "migration-requested"),
+        ({"preemption": {"requestMigrations": True}}, None, "out-of-scope"),
+    ],
+)
+def test_what_a_preemption_would_do_to_a_vm(tmp_path: Path, settings: Any, label: str | None, code: str) -> None:
+    copied, file = preempted(tmp_path, settings, label)
+    result = explain("vm", copied, "web", "-n", "shop", "--config", str(file), "-o", "json")
+    *_, deletion = msgspec.convert(json.loads(result.stdout), VmExplanation).requests
+    (policy,) = deletion.policies
+    assert (result.exit_code, deletion.kind, policy.mode) == (0, "Deletion", label or "off")
+    assert policy.reasons[0].code == code
+    is_saved = (label, code) == ("enforce", "migration-requested")
+    assert deletion.outcome == ("the VM stays until it has moved" if is_saved else "the VM is killed")
+
+
+def test_an_owner_need_not_list_the_migrations_of_other_namespaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, everywhere, denied = FilesCluster.peek, ListKey(UNFINISHED, ""), Forbidden("denied")
+    monkeypatch.setattr(FilesCluster, "peek", lambda cluster, key: denied if key == everywhere else whole(cluster, key))
+    copied, file = preempted(tmp_path, {"preemption": {"requestMigrations": True}}, "enforce")
+    result = explain("vm", copied, "web", "-n", "shop", "--config", str(file), "-o", "json")
+    *_, deletion = msgspec.convert(json.loads(result.stdout), VmExplanation).requests
+    assert deletion.policies[0].reasons[0].code == "migration-requested"
+    assert deletion.outcome == "the VM stays until it has moved, unless a limit of the whole cluster is reached"
+
+
+def preempted(tmp_path: Path, settings: Any, label: str | None) -> tuple[Path, Path]:
+    """The cluster of the examples, whose VMs can be migrated, with a label of the policy; and a file of settings."""
+    copied, marked = among_examples(tmp_path), f"labels: {{kubevirt-webhook.github.io/preemption: {label}, "
+    if label:
+        namespaces = copied / "namespaces.yaml"
+        namespaces.write_text(namespaces.read_text().replace("labels: {", marked, 1))
+    for number, each in enumerate(yaml.safe_load_all((copied / "virtualmachines.yaml").read_text())):
+        if each["kind"] == "VirtualMachineInstance":
+            each.setdefault("status", {})["conditions"] = [{"type": "LiveMigratable", "status": "True"}]
+        (copied / f"machine-{number}.yaml").write_text(yaml.safe_dump(each))
+    (copied / "virtualmachines.yaml").unlink()
+    file = tmp_path / "settings.yaml"
+    file.write_text(json.dumps(settings))
+    return copied, file
+
+
+@pytest.mark.parametrize(("license_of", "status"), [("node-2", "allowed"), ("node-1", "denied")])
+def test_what_a_drain_of_its_node_would_hear(license_of: str, status: str, tmp_path: Path) -> None:
+    """Only the node that is drained has the label that the group requires."""
+    copied, groups = among_examples(tmp_path), of_groups.section(of_groups.HOSTS)
+    for file in sorted(copied.glob("*.yaml")):
+        objects = [each for each in yaml.safe_load_all(file.read_text()) if each]
+        for each in objects:
+            meta, name = each["metadata"], each["metadata"]["name"]
+            if each["kind"] == "Namespace":
+                meta["labels"] = {**meta.get("labels", {}), "kubevirt-webhook.github.io/groups": "enforce"}
+            if (each["kind"], name) == ("VirtualMachineInstance", "web") or "-web-" in name:
+                meta["labels"] = {**meta.get("labels", {}), **of_groups.IN_GROUP}
+                meta["annotations"] = {**meta.get("annotations", {}), **of_groups.recorded(groups)}
+            if each["kind"] == "VirtualMachineInstance":
+                each.setdefault("status", {})["conditions"] = [{"type": "LiveMigratable", "status": "True"}]
+                each["spec"]["evictionStrategy"] = "LiveMigrate"
+            if each["kind"] == "Node":
+                meta["labels"] = {**meta["labels"], **({"license": "oracle"} if name == license_of else {})}
+        file.write_text(yaml.safe_dump_all(objects))
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(json.dumps({"groups": {"rules": {"db": of_groups.HOSTS}}}))
+    result = explain("vm", copied, "shop/web", "--config", settings, "-o", "json")
+    found = msgspec.convert(json.loads(result.stdout), VmExplanation)
+    (drain,) = (each for each in found.requests if each.kind == "Drain")
+    assert [each.decision for each in drain.policies if each.policy == "groups"] == [status]
+    allowed = status == "allowed"
+    assert drain.outcome == ("KubeVirt migrates the VM" if allowed else "the eviction is denied, and the drain waits")
+
+
+def test_a_drain_waits_for_a_vm_that_no_other_node_can_take(tmp_path: Path) -> None:
+    copied = among_examples(tmp_path)
+    for file in sorted(copied.glob("*.yaml")):
+        objects = [each for each in yaml.safe_load_all(file.read_text()) if each]
+        for each in objects:
+            if each["kind"] == "VirtualMachineInstance":
+                each.setdefault("status", {})["conditions"] = [{"type": "LiveMigratable", "status": "True"}]
+                each["spec"]["evictionStrategy"] = "LiveMigrate"
+            if each["kind"] == "Node":
+                each.setdefault("spec", {})["unschedulable"] = True
+        file.write_text(yaml.safe_dump_all(objects))
+    found = msgspec.convert(json.loads(explain("vm", copied, "shop/web", "-o", "json").stdout), VmExplanation)
+    (drain,) = (each for each in found.requests if each.kind == "Drain")
+    assert drain.outcome == "KubeVirt cannot migrate the VM: no node is eligible, and the drain waits"
 
 
 def test_defaults_of_the_namespace(tmp_path: Path) -> None:
@@ -472,6 +608,15 @@ def test_defaults_of_the_namespace(tmp_path: Path) -> None:
 
 def origins(found: VmExplanation, path: str) -> set[str]:
     return {field.origin for field in found.fields if field.path == path}
+
+
+def test_what_an_owner_wrote_without_effect(tmp_path: Path) -> None:
+    mistyped = machine("mistyped", "apps")
+    mistyped["spec"]["template"]["metadata"] = {"labels": {"kubevirt-webhook.github.io/default": "off"}}
+    cluster = among_examples(tmp_path, mistyped)
+    (warning,) = explained("apps/mistyped", cluster).warnings
+    assert "kubevirt-webhook.github.io/default (is it defaults?" in warning
+    assert "is it defaults?" in explain("vm", cluster, "apps/mistyped").stdout
 
 
 def test_an_owners_choice_is_not_called_ours(tmp_path: Path) -> None:
@@ -504,6 +649,12 @@ def test_what_kubevirt_denies(tmp_path: Path, ended: Ended) -> None:
     ended(explain("vm", among_examples(tmp_path, conflicting), "legacy/bad"), 1)
 
 
+def test_a_vm_without_a_size_does_not_start(tmp_path: Path, ended: Ended) -> None:
+    """KubeVirt's webhook for VMIs denies it, which is asked only once virt-controller creates one."""
+    ended(explain("vm", among_examples(tmp_path, machine("bad", "legacy")), "legacy/bad"), 1)
+
+
+@pytest.mark.control("secrets-in-explain")
 def test_secrets_are_not_printed(tmp_path: Path) -> None:
     seed = {"name": "seed", "cloudInitNoCloud": {"userData": f"#cloud-config\npassword: {SECRET}\n"}}
     secret = among_examples(tmp_path, machine("seeded", "shop", {**MEMORY, "volumes": [seed]}))
@@ -549,6 +700,41 @@ def test_hotplugged_and_templated_volumes_tie_it_too(tmp_path: Path, sources: li
     assert found.nodes.names == (["node-3"] if "dataVolumeTemplates" in sources else ["node-2"])
     assert any("hotpluggable" in note for note in found.notes) == ("hotpluggable" in sources)
     golden(explain("vm", cluster, "vms/new").output.partition("\n\n")[0])
+
+
+def crowded(tmp_path: Path, memory: str) -> Path:
+    """Three nodes of 8Gi with two VMs each, and a VM that does not run."""
+    labels: Any = {"machine-type.node.kubevirt.io/q35": "true"}
+    nodes = [clusters.node(name, **labels) for name in "abc"]
+    vms = [clusters.vm(f"{place}{number}", place, memory) for place in "abc" for number in range(2)]
+    owners = [clusters.owned(each) for each in vms]
+    template = {"domain": {"devices": {}, "memory": {"guest": "2Gi"}}}
+    opted_in = {"metadata": {"name": "shop", "labels": {names.policy_label("headroom"): "enforce"}}}
+    return directory(
+        tmp_path,
+        machine("late", "shop", template) | {"spec": {"runStrategy": "Halted", "template": {"spec": template}}},
+        whole("Namespace", opted_in),
+        *(whole("Node", each) for each in nodes),
+        *(whole("VirtualMachine", each, "kubevirt.io/v1") for each in owners),
+        *(whole("VirtualMachineInstance", vmi, "kubevirt.io/v1") for vmi, _ in vms),
+        *(whole("Pod", pod) for _, pod in vms),
+    )
+
+
+@pytest.mark.parametrize(
+    ("memory", "code"), [("1Gi", "headroom-kept"), ("2500Mi", "no-place-after-loss"), ("3900Mi", "no-room-for-start")]
+)
+def test_whether_a_vm_that_is_stopped_may_start(tmp_path: Path, memory: str, code: str, golden: Golden) -> None:
+    """An earlier answer was that all is well, since the pod that was judged requested nothing."""
+    (tmp_path / "cluster").mkdir()
+    cluster, settings = crowded(tmp_path / "cluster", memory), tmp_path / "settings.yaml"
+    settings.write_text("headroom: {enabled: true}")
+    result = explain("vm", cluster, "shop/late", "--config", str(settings))
+    assert f"[{code}]" in result.stdout
+    said = result.stdout.partition("  headroom (enforce)")
+    golden("\n".join((said[0].partition("\n\n")[0], said[1] + said[2].partition("\n\n")[0])))
+    # One that runs has been admitted, and its next start is a restart.
+    assert "[vm-restarts]" in explain("vm", cluster, "shop/a0", "--config", str(settings)).stdout
 
 
 STARTS = REPORTS / "starts"
@@ -805,6 +991,64 @@ async def test_a_vmi_that_is_yet_to_come() -> None:
     assert (cluster.staleness(), cluster.ages([NodesKey()]), cluster.waiting_for()) == ({}, {}, ())
 
 
+def live_examples(server: FakeApiServer, **lease: Any) -> None:
+    """The examples, on an API server; VM shop/web was injected with the second scheduler, whose Lease is as given."""
+    injected = {"annotations": {"kubevirt-webhook.github.io/injected-scheduler": "kubevirt"}}
+    resources = {each.kind: each for each in (NAMESPACES, NODES, KUBEVIRTS, UNSTRUCTURED_VMS, UNSTRUCTURED_VMIS, PODS)}
+    for resource in (*resources.values(), LEASES, CONFIG_MAPS, DEFINITIONS):
+        server.serve(resource)
+    for file in sorted(CLUSTER.glob("*.yaml")):
+        for each in yaml.safe_load_all(file.read_text()):
+            if each and each["kind"] in resources:
+                meta = each.pop("metadata")
+                if meta["name"] == "web" and "template" in each.get("spec", {}):
+                    meta, template = meta | injected, each["spec"]["template"]
+                    template["metadata"], template["spec"]["schedulerName"] = injected, "kubevirt"
+                server.put(resources[each.pop("kind")], meta["name"], meta.get("namespace", ""), metadata=meta, **each)
+    server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec={"holderIdentity": "node-1_1", **lease})
+
+
+def test_without_the_installed_settings_that_is_said_first(tmp_path: Path) -> None:
+    server = FakeApiServer()
+    live_examples(server, leaseDurationSeconds=15, renewTime="2026-01-01T00:00:00.000000Z")
+    server.fail(CONFIG_MAPS.path("kubevirt-webhook", "kubevirt-webhook"), 403, times=100)
+    with in_thread(running(server)):
+        printed = run("explain", "vm", "shop/web", "--kubeconfig", server.kubeconfig(tmp_path / "config"))
+    assert "Not evaluated: the installed settings" in "".join(printed.stdout.splitlines(keepends=True)[1:2])
+
+
+@pytest.mark.parametrize(
+    ("duration", "age", "expected", "is_known"),
+    [
+        # A server that has watched it says so, too: the pod falls back.
+        (2, 63, "default-scheduler", True),
+        # Its renewals are not waited for without end.
+        (240, 250, "kubevirt", False),
+        (15, 1, "kubevirt", True),
+    ],
+)
+def test_the_next_scheduler_of_a_vm_while_its_scheduler_is_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duration: int, age: int, expected: str, is_known: bool
+) -> None:
+    monkeypatch.setattr(selection, "_READY_SECONDS", 3.0)
+    config = tmp_path / "settings.yaml"
+    config.write_text("schedulers: {kubevirt: {healthCheck: lease kubevirt-scheduler/kubevirt-scheduler}}")
+    renewed = datetime.fromtimestamp(time.time() - age, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    server = FakeApiServer()
+    live_examples(server, leaseDurationSeconds=duration, renewTime=renewed)
+    with in_thread(running(server)):
+        where = ("--kubeconfig", server.kubeconfig(tmp_path / "config"), "--config", config)
+        printed = run("explain", "vm", "shop/web", *where)
+        result = run("explain", "vm", "shop/web", *where, "-o", "json")
+
+    found = msgspec.convert(json.loads(result.stdout), VmExplanation)
+    of_pod = next(each for each in found.requests if each.kind == "Pod")
+    codes = [reason.code for policy in of_pod.policies for reason in policy.reasons if policy.policy == "scheduling"]
+    assert (found.scheduler, bool(of_pod.unknown_schedulers)) == (expected, not is_known)
+    assert ("scheduler-fell-back" in codes) == (expected == "default-scheduler")
+    assert ("whether scheduler kubevirt" in printed.stdout) is not is_known
+
+
 def test_a_cluster_that_does_not_answer_is_exit_3(tmp_path: Path) -> None:
     server = FakeApiServer()
     server.url = "http://127.0.0.1:1"
@@ -812,3 +1056,166 @@ def test_a_cluster_that_does_not_answer_is_exit_3(tmp_path: Path) -> None:
     result = run("explain", "vm", "shop/web", "--kubeconfig", server.kubeconfig(tmp_path / "config"))
 
     assert (result.exit_code, "no connection to the API server (connection refused)" in result.stderr) == (3, True)
+
+
+@pytest.fixture
+def with_defaults(tmp_path: Path) -> tuple[Path, Path]:
+    """The examples, whose namespace shop has opted in to the defaults policy, and settings with some."""
+    shutil.copytree(CLUSTER, tmp_path / "cluster")
+    file = tmp_path / "cluster" / "namespaces.yaml"
+    file.write_text(
+        file.read_text().replace(
+            "/scheduling: enforce", "/scheduling: enforce, kubevirt-webhook.github.io/defaults: enforce", 1
+        )
+    )
+    rows = "{nodeSelector: {zone: b}, evictionStrategy: External, terminationGracePeriodSeconds: 7}"
+    (tmp_path / "settings.yaml").write_text(f"defaults: {rows}\n")
+    return tmp_path / "cluster", tmp_path / "settings.yaml"
+
+
+class TestDefaults:
+    def test_they_come_before_what_kubevirt_sets_by_itself(self, with_defaults: tuple[Path, Path]) -> None:
+        """An earlier answer took KubeVirt's evictionStrategy for the owner's: kubevirt-webhook is called before it."""
+        cluster, config = with_defaults
+        found = json.loads(explain("vm", cluster, "shop/web", "--config", config, "-o", "json").stdout)
+        by_path = {field["path"]: (field["value"], field["origin"]) for field in found["fields"]}
+        assert by_path["spec.evictionStrategy"] == ("External", "kubevirt-webhook")
+        assert by_path["spec.terminationGracePeriodSeconds"] == (7, "kubevirt-webhook")
+        assert by_path["spec.domain.memory.guest"] == ("1Gi", "vm")
+
+    def test_the_nodes_of_the_next_start_have_the_default_selector(self, with_defaults: tuple[Path, Path]) -> None:
+        cluster, config = with_defaults
+        given = json.loads(explain("vm", cluster, "shop/web", "--config", config, "-o", "json").stdout)
+        without = json.loads(explain("vm", cluster, "shop/web", "-o", "json").stdout)
+        assert given["nodes"]["names"] == ["node-3", "node-6"]
+        assert set(without["nodes"]["names"]) > {"node-3", "node-6"}
+        assert (without["defaults"], given["migration"]["eligible"]["names"]) == (
+            [],
+            without["migration"]["eligible"]["names"],
+        )
+
+    def test_what_it_has_would_get_and_the_owner_chose(self, with_defaults: tuple[Path, Path], golden: Golden) -> None:
+        cluster, config = with_defaults
+        for name in ("web", "db"):
+            result = explain("vm", cluster, f"shop/{name}", "--config", config)
+            golden(result.output.split("\n\n")[1])
+
+    def test_what_the_reader_may_not_read_is_not_told_of_the_cluster(
+        self, with_defaults: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cluster, config = with_defaults
+        config.write_text("defaults: {priorityClassName: vms, evictionStrategy: External}\n")
+        peek = FilesCluster.peek
+
+        def forbid(self: FilesCluster, key: Key[Any]) -> object:
+            forbidden = isinstance(key, ObjectKey) and key.resource is PRIORITY_CLASSES
+            return Unavailable("403; grant get on priorityclasses") if forbidden else peek(self, key)
+
+        monkeypatch.setattr(FilesCluster, "peek", forbid)
+        result = explain("vm", cluster, "shop/web", "--config", config)
+        said = " ".join(result.output.split())
+        assert "priorityClassName: not evaluated at its next start (403; grant get on priorityclasses)" in said
+        assert "defaults (enforce): not evaluated" not in said, "it sets the evictionStrategy"
+        assert "not evaluated: 403; grant get on priorityclasses [lookup-failed]" in said
+        assert "is not set" not in said
+
+    def test_whoever_opted_out_needs_no_permission_to_know_that_there_is_none(
+        self, with_defaults: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cluster, config = with_defaults
+        config.write_text("defaults: {priorityClassName: vms}\n")
+        file = cluster / "virtualmachines.yaml"
+        listed = [each for each in yaml.safe_load_all(file.read_text()) if each]
+        for each in listed:
+            if each["kind"] == "VirtualMachine":
+                metadata = each["spec"]["template"].setdefault("metadata", {})
+                metadata.setdefault("labels", {})["kubevirt-webhook.github.io/defaults"] = "off"
+        file.write_text(yaml.safe_dump_all(listed))
+        peek = FilesCluster.peek
+
+        def forbid(self: FilesCluster, key: Key[Any]) -> object:
+            forbidden = isinstance(key, ObjectKey) and key.resource is PRIORITY_CLASSES
+            return Unavailable("403; grant get on priorityclasses") if forbidden else peek(self, key)
+
+        monkeypatch.setattr(FilesCluster, "peek", forbid)
+        found = json.loads(explain("vm", cluster, "shop/web", "--config", config, "-o", "json").stdout)
+        assert not [each for each in found["defaults"] if each.get("unread")]
+
+    def test_a_pod_that_waits_for_a_node_was_given_its_defaults(self, with_defaults: tuple[Path, Path]) -> None:
+        cluster, config = with_defaults
+        file = cluster / "virtualmachines.yaml"
+        listed = [each for each in yaml.safe_load_all(file.read_text()) if each]
+        vmi = next(
+            each
+            for each in listed
+            if each["kind"] == "VirtualMachineInstance"
+            and (each["metadata"]["name"], each["metadata"].get("namespace")) == ("web", "shop")
+        )
+        vmi["metadata"]["uid"] = "uid-of-web"
+        given = '[{"key":"vms","operator":"Exists"}]'
+        waiting = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "virt-launcher-web-waits",
+                "namespace": "shop",
+                "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": "uid-of-web"},
+                "annotations": {"kubevirt-webhook.github.io/injected-tolerations": given},
+                "ownerReferences": [
+                    {
+                        "apiVersion": "kubevirt.io/v1",
+                        "kind": "VirtualMachineInstance",
+                        "name": "web",
+                        "uid": "uid-of-web",
+                        "controller": True,
+                    }
+                ],
+            },
+            "spec": {"containers": []},
+        }
+        file.write_text(yaml.safe_dump_all([*listed, waiting]))
+        found = json.loads(explain("vm", cluster, "shop/web", "--config", config, "-o", "json").stdout)
+        (tolerations,) = (each for each in found["defaults"] if each["field"] == "tolerations")
+        assert tolerations["given"] == json.loads(given)
+
+    def test_values_are_shown_to_their_end(self, with_defaults: tuple[Path, Path]) -> None:
+        cluster, config = with_defaults
+        tolerations = [
+            {"key": f"example.com/dedicated-to-vms-{number}", "operator": "Exists", "effect": "NoSchedule"}
+            for number in range(3)
+        ]
+        config.write_text(json.dumps({"defaults": {"tolerations": tolerations}}))
+        said = " ".join(explain("vm", cluster, "shop/web", "--config", config).output.split())
+        row = said.partition("tolerations: ")[2]
+        assert json.JSONDecoder().raw_decode(row)[0] == tolerations
+
+    def test_what_a_running_vm_was_given(self, with_defaults: tuple[Path, Path], golden: Golden) -> None:
+        cluster, config = with_defaults
+        file = cluster / "virtualmachines.yaml"
+        of_vmi = [each for each in yaml.safe_load_all(file.read_text()) if each]
+        for each in of_vmi:
+            if each["kind"] == "VirtualMachineInstance" and each["metadata"]["name"] == "web":
+                each["metadata"]["annotations"] = {
+                    "kubevirt-webhook.github.io/injected-node-selector": '{"zone":"b"}',
+                    "kubevirt-webhook.github.io/injected-termination-grace-period-seconds": "3",
+                    "kubevirt-webhook.github.io/injected-priority-class-name": "vms",
+                }
+        file.write_text(yaml.safe_dump_all(of_vmi))
+        result = explain("vm", cluster, "shop/web", "--config", config)
+        golden(result.output.split("\n\n")[1])
+        moved = json.loads(explain("migration", cluster, "shop/web", "--config", config, "-o", "json").stdout)
+        assert moved["eligible"]["names"] == ["node-3"]
+        text = explain("migration", cluster, "shop/web", "--config", config).output
+        golden(re.sub(r"\n\n(?!Not eligible).*", "", text, flags=re.DOTALL))
+
+
+def test_a_placement_is_explained_node_by_node(golden: Golden) -> None:
+    result = run("explain", "placement", "shop/web", "--cluster-from", EXAMPLES / "drain")
+    there = run("explain", "placement", "shop/web", "--cluster-from", EXAMPLES / "cluster")
+    read = json.loads(
+        run("explain", "placement", "shop/web", "--cluster-from", EXAMPLES / "drain", "-o", "json").stdout
+    )
+
+    assert (result.exit_code, there.exit_code, read["schema"]) == (1, 0, PLACEMENT_SCHEMA)
+    assert (read["node"], read["chosen"]) == ("node-1", ["node-2"])
+    golden(result.stdout + there.stdout)

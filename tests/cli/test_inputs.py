@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.golden_files import Golden
 from webhook.cli import inputs
-from webhook.cli.inputs import Part, batches, find, read
+from webhook.cli.inputs import PART_BYTES, Part, batches, find, read
 from webhook.errors import InputError
 
 VM = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a}\n"
@@ -160,3 +160,16 @@ def test_what_is_no_object(objects: list[Any], line: int, golden: Golden) -> Non
 
     assert refused.value.where == f"standard input:{line}"
     golden(str(refused.value))
+
+
+def test_many_files_are_work_for_many_processes(tmp_path: Path) -> None:
+    texts = [f"{VM}# {number:600}\n" for number in range(3000)]
+    (tmp_path / "vms").mkdir()
+    for number, text in enumerate(texts):
+        (tmp_path / "vms" / f"{number:06}.yaml").write_text(text)
+    (tmp_path / "vms.yaml").write_text("---\n".join(texts))
+    for path in (tmp_path / "vms", tmp_path / "vms.yaml"):
+        groups = list(batches(find([str(path)], None, [])))
+
+        assert len(groups) >= 4
+        assert max(sum(part.size for part in group) for group in groups) < 2 * PART_BYTES

@@ -43,9 +43,9 @@ def test_help_imports_nothing_that_is_slow() -> None:
 @pytest.mark.parametrize(
     ("words", "is_done"), [(("drain", "--rolling"), True), (("update",), True), (("vm", "-h"), False)]
 )
-def test_forecasts_load_no_policies(words: tuple[str, ...], is_done: bool) -> None:
-    """That takes as long as all else that they load; and without the collector, which runs again afterwards."""
-    slow = "webhook.policies.registry webhook.policies.scheduling webhook.policies.instancetypes.virtualmachines"
+def test_plans_do_not_load_what_reviews_requests(words: tuple[str, ...], is_done: bool) -> None:
+    """They need what policies add to pods, and no more; and no collector, which runs again afterwards."""
+    slow = "webhook.review.reviewer webhook.forecast.requests"
     cluster = ("--cluster-from", "examples/drain")
     program = (
         "import gc, sys\nfrom webhook.cli.main import main\n"
@@ -263,6 +263,7 @@ def test_an_empty_path_is_never_the_working_directory() -> None:
             pytest.fail(f"{name}: {type_.convert('', None, None)!r}")
 
 
+@pytest.mark.control("impersonation-is-sent")
 def test_every_command_that_connects_can_act_as_another_user() -> None:
     """As with kubectl: these options stand together, so that none can be missing where the others are."""
     connection = {"--kubeconfig", "--as", "--as-group", "--as-uid"}
@@ -360,7 +361,7 @@ def test_every_shell_has_a_script(shell: str) -> None:
         (
             ["explain", "reason"],
             "no-eligible",
-            ["no-eligible-node\tmigration, eviction, plans of drains and updates", ":4"],
+            ["no-eligible-node\tmigration, eviction, preemption, plans", ":4"],
         ),
     ],
 )

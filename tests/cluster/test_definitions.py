@@ -67,6 +67,7 @@ async def case(apiservers: ApiServers) -> AsyncIterator[LiveCase]:
         yield case
 
 
+@pytest.mark.control("large-definitions")
 async def test_they_are_read_before_the_server_is_ready_and_not_again(case: LiveCase) -> None:
     assert not knows_video(case)
     before = case.peek(KubeVirtKey())
@@ -90,6 +91,7 @@ async def test_an_update_brings_the_fields_of_the_new_definitions(case: LiveCase
     assert (str(release(case)), reads(case)) == ("1.9.1", {3})
 
 
+@pytest.mark.control("mixed-releases")
 async def test_while_they_are_read_reviews_go_by_the_former_release(case: LiveCase) -> None:
     released = case.server.hang(PATHS[0])
     put_kubevirt(case.server, "v1.9.1")
@@ -128,6 +130,7 @@ async def test_without_kubevirt_nothing_is_read(apiservers: ApiServers) -> None:
 MALFORMED = partial(FakeApiServer.put, resource=DEFINITIONS, name=NAMES[fields.VMI], spec={"versions": 7})
 
 
+@pytest.mark.control("broken-definitions")
 @pytest.mark.parametrize("prepare", [put_kubevirt, partial(installed, more=MALFORMED)], ids=["none", "malformed"])
 async def test_without_readable_definitions_the_tables_count(apiservers: ApiServers, prepare: Any) -> None:
     async with ready(apiservers, prepare=prepare) as case:

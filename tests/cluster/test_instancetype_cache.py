@@ -125,6 +125,7 @@ async def test_until_a_change_arrives_the_store_is_old_and_a_fresh_look_up_is_no
     assert case.peek(UNCACHED) is NOT_READ
 
 
+@pytest.mark.control("old-store-denies")
 async def test_a_store_that_is_not_kept_in_step_is_not_asked(case: LiveCase) -> None:
     case.clock.advance(CURRENT_SECONDS)
     assert case.peek(SMALL) is NOT_READ
@@ -194,6 +195,7 @@ async def test_presets_of_which_one_is_not_kept_are_listed_anew(apiservers: ApiS
         assert [one.meta.name for one in await case.read(IN_DEMO)] == ["large"]
 
 
+@pytest.mark.control("informers-filled")
 class TestTenants:
     async def test_a_namespace_has_its_part_and_takes_nothing_from_another(self, apiservers: ApiServers) -> None:
         """Of 40 objects of 30 KiB a quarter of a MiB is kept; what is not is found by GET."""
@@ -233,6 +235,7 @@ class TestTenants:
             assert odd == Unavailable("the API server's VirtualMachineInstancetype cannot be decoded")
 
 
+@pytest.mark.control("informers-filled")
 @pytest.mark.parametrize("count", [300, 3_000])
 async def test_what_so_many_instancetypes_take(count: int) -> None:
     """All are kept, in less memory than they are counted with: 1 KiB each, however much is written into metadata."""

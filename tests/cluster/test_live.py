@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import msgspec
 import pytest
@@ -69,6 +70,7 @@ async def test_a_label_with_an_invalid_value_is_logged_once(
 
 
 class TestLiveObjects:
+    @pytest.mark.control("stale-watches")
     async def test_are_read_fresh_every_time(self, case: LiveCase) -> None:
         assert await case.read(TYPE) is None
         for scheduler in ("one", "two"):
@@ -77,6 +79,7 @@ class TestLiveObjects:
             found = await case.read(TYPE)
             assert isinstance(found, Instancetype) and found.spec and found.spec.scheduler_name == scheduler
 
+    @pytest.mark.control("names-in-paths")
     async def test_other_wild_names_stay_in_their_place(self, case: LiveCase) -> None:
         assert await case.read(facts.ObjectKey(INSTANCETYPES, "demo", "small?watch=true#x y")) is None
         assert (case.server.asked[0].path, case.server.asked[0].query) == (TYPE_PATH + "?watch=true#x y", {})
@@ -114,6 +117,7 @@ class TestLiveObjects:
 
 
 class TestLiveVmis:
+    @pytest.mark.control("slow-lookups")
     async def test_are_remembered_by_uid_with_what_can_not_change(self, case: LiveCase) -> None:
         assert await case.read(VMI) is None, "absence is not remembered"
         case.put_vmi(schedulerName="mine")
@@ -150,6 +154,7 @@ class TestLiveVmis:
         release.set()
         assert ((await early).meta.uid, (await late).meta.uid) == ("uid-0", "uid-1")
 
+    @pytest.mark.control("watches-filled")
     @pytest.mark.parametrize(("uid", "scheduler"), [("", "mine"), ("uid-1", "x" * 100_000)])
     async def test_without_uid_or_with_an_endless_scheduler_are_not_remembered(
         self, case: LiveCase, uid: str, scheduler: str
@@ -215,6 +220,12 @@ class TestLists:
         ):
             assert [found.meta.name for found in await case.read(key)] == expected
 
+    async def test_of_what_a_field_says(self, case: LiveCase) -> None:
+        for name, phase in (("a", "Pending"), ("b", "Running")):
+            case.server.put(PENDING_PODS, name, "demo", status={"phase": phase})
+        key = facts.ListKey(PENDING_PODS, "", field="status.phase=Pending")
+        assert [found.meta.name for found in await case.read(key)] == ["a"]
+
     async def test_of_what_the_cluster_does_not_know(self, case: LiveCase) -> None:
         case.server.unserve(MIGRATIONS)
         assert await case.read(self.KEY) == await case.read(facts.ListKey(MIGRATIONS, "../x")) == ()
@@ -254,6 +265,7 @@ def configuration(case: LiveCase) -> Any:
 
 @pytest.mark.repeats
 class TestInformers:
+    @pytest.mark.control("watches-filled")
     async def test_what_is_kept_does_not_grow_with_what_tenants_write(self, apiservers: ApiServers) -> None:
         """Of 100 gated pods, 20 namespaces and 10 VMIs, each with 250 kB of annotations, next to nothing is."""
         fat = {"annotations": {"fat": "x" * 250_000}}
@@ -300,6 +312,7 @@ class TestInformers:
         assert (await case.read(facts.NamespaceKey("chatty"))).meta.annotations == said
         assert await case.read(facts.NamespaceKey("new")) is None
 
+    @pytest.mark.control("invented-namespaces")
     async def test_made_up_namespaces_cost_a_bounded_number_of_gets(self, apiservers: ApiServers) -> None:
         async with ready(apiservers, prepare=enforcing) as case:
             for number in range(ABSENT_NAMESPACES):
@@ -422,6 +435,7 @@ class TestInformers:
             await until(lambda: isinstance(configuration(case), Unavailable))
             assert case.peek(KUBEVIRT).namespaces == {"kubevirt"}
 
+    @pytest.mark.control("stale-watches")
     async def test_their_staleness_and_the_ages_of_what_was_used(self, apiservers: ApiServers) -> None:
         async with ready(apiservers, declared(kubevirt=PODS, other=OFF), watches=4) as case:
             watches = ("namespaces", "kubevirts", "nodes", "pods of kubevirt")
@@ -529,6 +543,7 @@ WATCHED = (NAMESPACES, KUBEVIRTS, NODES)
 
 @pytest.mark.repeats
 class TestRestoredEtcd:
+    @pytest.mark.control("stale-watches")
     async def test_every_store_returns_to_the_past_within_the_bound(self, watching: LiveCase) -> None:
         heard: list[str] = []
         watching.cluster.on_restore(heard.append)
@@ -599,6 +614,7 @@ class TestRestoredEtcd:
 
 @pytest.mark.repeats
 class TestFrozenWatches:
+    @pytest.mark.control("stale-watches")
     async def test_a_get_decides_once_the_store_is_too_old(self, watching: LiveCase) -> None:
         case = watching
         assert mode(case.peek(DEMO)) == "enforce"
@@ -716,8 +732,18 @@ class TestSilentStores:
         }
         async with ready(apiservers, declared(kubevirt=PODS), prepare=prepare, watches=4) as case:
             if kind not in watched:
-                # A VMI's choice cannot change; permissions and tokens are asked for each time.
-                assert kind in (facts.VmiKey, facts.AccessKey, facts.TokenKey)
+                # A VMI's choice cannot change; permissions and tokens are asked for each time; headroom is a part's.
+                assert kind in (facts.VmiKey, facts.AccessKey, facts.TokenKey, facts.HeadroomKey, facts.VerdictKey)
+                if kind is facts.HeadroomKey:
+                    assert isinstance(await case.read(facts.HeadroomKey()), Unavailable)
+                    case.cluster.answer(facts.HeadroomKey(), lambda: "as a part says")
+                    assert case.peek(facts.HeadroomKey()) == "as a part says"
+                if kind is facts.VerdictKey:
+                    asked: facts.VerdictKey = facts.VerdictKey(Mock(), Mock())
+                    assert isinstance(await case.read(asked), Unavailable)
+                    case.cluster.answer_later(facts.VerdictKey, AsyncMock(return_value="as a part says"))
+                    assert case.peek(asked) is NOT_READ
+                    assert await case.read(asked) == "as a part says"
                 return
             key = watched[kind]
             await case.read(key)

@@ -12,16 +12,19 @@ import yaml
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, broken, why
+from tests.forecast.clusters import node, vm
+from tests.placement.headroom.fleets import starting
 from tests.waiting import PATIENCE
 from webhook.cluster import reader
 from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import RESOURCES, FileReader, OnceCluster, Reader, read_once
 from webhook.errors import FileGap, Unavailable
-from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, SchedulerKey
+from webhook.facts import NOT_READ, HeadroomKey, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.transport import KubernetesTransport
-from webhook.k8s.resources import LEASES, NODES, PODS
+from webhook.k8s.resources import LEASES, NODES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.run_strategy import STARTED_VMS
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.machines import LAUNCHER_PODS, PLACED_VMIS
 from webhook.settings_file import default_settings
@@ -54,6 +57,24 @@ async def test_nodes_are_listed_in_pages(
     assert len(server.requests(LIST)) == 6
 
 
+async def test_headroom_is_counted_when_it_is_asked_for(server: FakeApiServer, cluster: OnceCluster) -> None:
+    for name in ("a", "b"):
+        server.put(NODES, name, metadata=node(name)["metadata"], status=node(name)["status"])
+    server.put(STARTED_VMS, "web", "shop", spec={"runStrategy": "Always"})
+    found = await read(cluster, HeadroomKey())
+    assert found.judge(starting("web", "6Gi")).kind == "kept"
+    _, pod = vm("full", "a", "4Gi")
+    server.put(PODS, "virt-launcher-full", "shop", metadata=pod["metadata"], spec=pod["spec"])
+    # As one that was read before, it stays what it was.
+    assert found.judge(starting("web", "6Gi")).kind == "kept"
+    assert (await read(cluster, HeadroomKey())).judge(starting("web", "6Gi")).kind == "broken"
+
+
+async def test_headroom_of_a_cluster_whose_pods_may_not_be_listed(server: FakeApiServer, cluster: OnceCluster) -> None:
+    server.fail("/api/v1/pods", 403, "Forbidden")
+    assert isinstance(await read(cluster, HeadroomKey()), Unavailable)
+
+
 async def test_objects_lists_and_kubevirt(server: FakeApiServer, cluster: OnceCluster) -> None:
     assert await read(cluster, KubeVirtKey()) is None
     server.put(PLACED_VMIS, "web", "demo", status={"nodeName": "n1"})
@@ -65,6 +86,9 @@ async def test_objects_lists_and_kubevirt(server: FakeApiServer, cluster: OnceCl
     assert (await read(cluster, ObjectKey(PLACED_VMIS, "demo", "web"))).node_name == "n1"
     assert await read(cluster, ObjectKey(PLACED_VMIS, "demo", "other")) is None
     assert [pod.node_name for pod in await read(cluster, ListKey(LAUNCHER_PODS, "demo", "a=b"))] == ["n1"]
+    server.put(PENDING_PODS, "waiting", "demo", status={"phase": "Pending"})
+    waiting = ListKey(PENDING_PODS, "", field="status.phase=Pending")
+    assert [pod.meta.name for pod in await read(cluster, waiting)] == ["waiting"]
     assert (await read(cluster, KubeVirtKey())).configuration.node_selectors == {"x": "y"}
 
 

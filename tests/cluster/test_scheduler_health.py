@@ -21,7 +21,7 @@ from tests.cluster.files_case import launcher_pod as pod
 from tests.golden_files import Golden
 from tests.waiting import until
 from webhook.cluster import scheduler_health
-from webhook.cluster.scheduler_health import HealthEvidence, SchedulerMonitor, Waiting, WaitingPods
+from webhook.cluster.scheduler_health import HealthEvidence, LeaseState, SchedulerMonitor, Waiting, WaitingPods
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Forbidden
@@ -100,6 +100,31 @@ class TestLease:
     def test_an_implausible_first_sight_proves_nothing(self, renewed: float | str | None) -> None:
         state = evolve((0.0, lease(renewed)), (0.0, "unknown"), (14.9, "unknown"), (15.0, "unavailable"))
         assert state.has_answered
+
+    @pytest.mark.parametrize(
+        ("renewed", "steps"),
+        [
+            # By the holder's clock it has expired, and nobody renews it for a quarter of its duration.
+            (WALL - 63, [(0.0, "unknown"), (14.9, "unknown"), (15.0, "unavailable")]),
+            # One that is renewed meanwhile is held, whatever its holder's clock says.
+            (WALL - 3600, [(0.0, "unknown"), (14.0, lease(WALL - 3586, seconds=60)), (15.0, "available")]),
+            # Not by the holder's clock, or by none that can be read.
+            (WALL + 200, [(15.0, "unknown"), (59.9, "unknown"), (60.0, "unavailable")]),
+            (None, [(15.0, "unknown"), (59.9, "unknown"), (60.0, "unavailable")]),
+            (WALL - 50, [(0.0, "available"), (15.0, "available")]),
+        ],
+    )
+    def test_a_command_does_not_watch_for_as_long_as_a_lease_lasts(
+        self, renewed: float | None, steps: list[Step]
+    ) -> None:
+        state = LeaseState("kubevirt/scheduler", is_brief=True)
+        state.observe(lease(renewed, seconds=60), 0.0, WALL)
+        for now, step in steps:
+            if isinstance(step, str):
+                assert state.health(now).state == step, now
+                assert state.is_old is (step != "available")
+            else:
+                state.observe(step, now, WALL + now)
 
     @pytest.mark.parametrize("seconds", [None, 0, -1, 15, 137])
     def test_a_missing_duration_is_kube_schedulers_default(self, seconds: int | None) -> None:
@@ -187,20 +212,24 @@ def evidence(*manifests: Json, now: float = OVERDUE, namespace: str = "") -> str
 
 
 class TestEnough:
+    @pytest.mark.control("live-scheduler-looks-dead")
     def test_pods_of_two_namespaces(self, golden: Golden) -> None:
         two = pod("east"), pod("west")
         golden(evidence(*two) or "")
         assert evidence(*two, now=scheduler_health.UNNOTICED_SECONDS) is None
 
+    @pytest.mark.control("live-scheduler-looks-dead")
     def test_pods_of_two_vms_for_their_own_namespace_alone(self, golden: Golden) -> None:
         two = pod("east", "a"), pod("east", "b")
         assert evidence(*two) is evidence(*two, namespace="west") is None
         golden(evidence(*two, namespace="east") or "")
 
+    @pytest.mark.control("live-scheduler-looks-dead")
     def test_one_pod_or_one_vm_is_never_enough(self) -> None:
         assert evidence(pod("east"), namespace="east") is None
         assert evidence(pod("east", "a", 1), pod("east", "a", 2), namespace="east") is None
 
+    @pytest.mark.control("pods-named-in-warnings", "reveals-schedulers")
     def test_nobody_is_named_but_in_the_log(self) -> None:
         text = evidence(pod("east", "secret-a"), pod("west", "secret-b"), namespace="east") or ""
         assert "secret" not in text and "east" not in text
@@ -214,6 +243,7 @@ def both(**spec: Any) -> list[Json]:
 
 
 class TestNoEvidence:
+    @pytest.mark.control("live-scheduler-looks-dead")
     @pytest.mark.parametrize(
         "spec",
         [
@@ -230,6 +260,7 @@ class TestNoEvidence:
         assert evidence(*both(**spec), now=1e6) is None
         assert waiting(*both(**spec)).unchecked_pods(1e6, scheduler_health.MOST) == []
 
+    @pytest.mark.control("live-scheduler-looks-dead")
     @pytest.mark.parametrize(
         ("volume", "patience"),
         [
@@ -244,6 +275,7 @@ class TestNoEvidence:
         assert evidence(*pods, now=patience + scheduler_health.UNNOTICED_SECONDS) is None
         assert evidence(*pods, now=patience + OVERDUE)
 
+    @pytest.mark.control("live-scheduler-looks-dead")
     def test_namespaces_that_have_not_opted_in_or_opt_out_later(self) -> None:
         pods = waiting(pod("foreign-1"), pod("foreign-2"), pod("east"))
         assert [each.namespace for each in pods.unchecked_pods(OVERDUE, scheduler_health.MOST)] == ["east"]
@@ -256,6 +288,7 @@ class TestNoEvidence:
         inside.remove("west")
         assert pods.evidence(OVERDUE) is None
 
+    @pytest.mark.control("live-scheduler-looks-dead")
     @pytest.mark.parametrize("change", ["labels", "ownerReferences"])
     def test_other_pods(self, change: str) -> None:
         others = both()
@@ -263,6 +296,7 @@ class TestNoEvidence:
             del other["metadata"][change]
         assert evidence(*others) is None
 
+    @pytest.mark.control("live-scheduler-looks-dead")
     def test_pods_that_no_vmi_knows_or_nobody_has_asked_about(self) -> None:
         pods = waiting(*both())
         assert pods.evidence(OVERDUE) is None
@@ -272,6 +306,7 @@ class TestNoEvidence:
 
 
 class TestPositive:
+    @pytest.mark.control("live-scheduler-looks-dead")
     def test_a_scheduler_that_has_just_tried_a_pod_is_available_whatever_waits(self) -> None:
         pods = waiting(*both(), pod("foreign", "x"))
         check_all(pods, 100.0)
@@ -294,6 +329,7 @@ class TestPositive:
 
 
 class TestBounds:
+    @pytest.mark.control("watches-filled")
     def test_of_one_namespace_in_which_what_goes_makes_room_and_of_all(self) -> None:
         most = scheduler_health.MOST_PER_NAMESPACE
         pods = waiting(*(pod("east", f"vm-{number}") for number in range(most + 50)), pod("west"))
@@ -306,6 +342,7 @@ class TestBounds:
         most = scheduler_health.MOST
         assert len(waiting(*(pod(f"ns-{number}") for number in range(most + 50)))) == most
 
+    @pytest.mark.control("watches-filled")
     @pytest.mark.parametrize("names", [300, 1], ids=["different pods", "one that comes again"])
     def test_pods_that_come_and_go_leave_nothing(self, monkeypatch: pytest.MonkeyPatch, names: int) -> None:
         monkeypatch.setattr(scheduler_health, "MOST", 100)
@@ -579,6 +616,7 @@ class TestMonitor:
             await case.becomes("available")
             assert case.changes[-1] == ("kubevirt", "unavailable", "available")
 
+    @pytest.mark.control("live-scheduler-looks-dead")
     @pytest.mark.parametrize("settings", [LEASE, PODS_ONLY])
     async def test_pods_that_tenants_make_change_nothing(self, apiservers: ApiServers, settings: HealthCheck) -> None:
         def prepare(case: Watched) -> None:
@@ -609,6 +647,7 @@ class TestMonitor:
             await case.pods(2)
             await case.dies()
 
+    @pytest.mark.control("watches-filled")
     async def test_fat_and_gated_pods_are_not_kept(self, apiservers: ApiServers) -> None:
         spec = {"schedulerName": "kubevirt", "resourceClaims": [{"name": "gpu"}]}
         fat = {"metadata": {"annotations": {"a": "x" * 250_000}}, "spec": spec, "status": {"phase": "Pending"}}

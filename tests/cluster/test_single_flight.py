@@ -23,6 +23,7 @@ from webhook.kubevirt.types.views import ControllerRevision, Instancetype
 
 
 class TestJoining:
+    @pytest.mark.control("slow-lookups")
     @pytest.mark.parametrize(
         ("resource", "keys"),
         [
@@ -57,6 +58,7 @@ class TestJoining:
         assert first.cancelled()
         assert case.gets(TYPE_PATH) == 1
 
+    @pytest.mark.control("slow-lookups")
     async def test_after_the_deadline_nothing_is_asked(self, case: LiveCase, golden: Golden) -> None:
         golden(why(await case.read(TYPE, -1.0)))
         assert case.server.asked == []
@@ -116,6 +118,7 @@ async def test_the_policies_of_a_request_share_an_answer_whatever_they_read_of_i
     assert case.gets(PATH) == 1
 
 
+@pytest.mark.control("revision-recreated")
 async def test_for_a_second_an_answer_may_be_old_and_a_fresh_one_is_not(case: LiveCase) -> None:
     put(case)
     await case.read(UNTYPED)

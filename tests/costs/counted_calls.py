@@ -16,7 +16,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from bench.instancetypes import cases
 from tests.attacks.counting import no_collection
 from webhook import settings_file
 from webhook.admission.lines import LineWriter
@@ -29,7 +28,6 @@ from webhook.server.ops import Metrics
 ROOT: Final = Path(__file__).parents[2]
 _REVIEWS: Final = ROOT / "bench/reviews"
 CLUSTER: Final = _REVIEWS / "cluster"
-_CAPTURES: Final = ROOT / "tests/data/captures"
 # Caches are filled by the first reviews.
 _WARM_UP: Final = 5
 # The bench's own, and in force where its namespace says nothing of a policy.
@@ -37,27 +35,18 @@ _SETTINGS: Final = (
     (_REVIEWS / "settings.yaml").read_bytes().rstrip()
     + b"""
   clusterWide: true
-instancetypes: {clusterWide: true}
 migration: {clusterWide: true}
-eviction: {clusterWide: true}
 """
 )
 
 # The measurement, the event loop, and the thread of audit lines, which is woken once for all reviews of some time.
 _UNCOUNTED: Final = ("tests", "asyncio", "uvloop", "threading")
 
-# Of the bench, but for the kinds that it has none of.
-_VM, _VMI = (case.body for case in cases.cases())
+# Of the bench.
 _BODIES: Final[Mapping[str, bytes]] = {
-    "mutate/instancetypes/virtualmachines": _VM,
-    "validate/instancetypes/virtualmachines": _VM,
-    "mutate/instancetypes/virtualmachineinstances": _VMI,
     "mutate/scheduling/virtualmachines": (_REVIEWS / "data/vm.json").read_bytes(),
-    "mutate/scheduling/virtualmachineinstances": (_CAPTURES / "vmi-create-owned-by-vm.json").read_bytes(),
     "mutate/scheduling/pods": (_REVIEWS / "data/pod.json").read_bytes(),
     "mutate/migration/virtualmachineinstancemigrations": (_REVIEWS / "data/drain.json").read_bytes(),
-    "mutate/migration/pods": (_CAPTURES / "pod-create-migration-target.json").read_bytes(),
-    "mutate/eviction/pods": (_CAPTURES / "pod-eviction.json").read_bytes(),
     "validate/migration/virtualmachineinstancemigrations": (_REVIEWS / "data/migration.json").read_bytes(),
 }
 
@@ -78,20 +67,16 @@ def _failed(event: str, path: str, error: BaseException) -> None:
     raise AssertionError(f"{path}: {event}") from error
 
 
-async def counted(paths: Collection[str] = BY_PATH, cluster: Path = CLUSTER) -> dict[str, Counter[str]]:
-    """The calls of a review by endpoint, each by function: ``module:function``.
-
-    The manifests are those of the cluster, but for the instancetypes policy, which has its own.
-    """
+async def counted(paths: Collection[str], cluster: Path = CLUSTER) -> dict[str, Counter[str]]:
+    """The calls of a review by endpoint, each by function: ``module:function``."""
     sink = os.open(os.devnull, os.O_WRONLY)
     audit = LineWriter(Descriptor(sink))
-    reviewers = [_reviewer(directory, audit) for directory in (cluster, cases.CLUSTER)]
+    reviewer = _reviewer(cluster, audit)
     # Leftovers of other tests end now, and not during the counts.
     gc.collect()
     result = {}
     for path in paths:
         body = _BODIES[path[1:].rpartition("/")[0]]
-        reviewer = reviewers["/instancetypes/" in path]
         for _ in range(_WARM_UP):
             answer = await _ask(reviewer, path, body)
         assert b'"skipped"' not in answer, path

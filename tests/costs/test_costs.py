@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.costs import counted_calls
@@ -56,6 +57,7 @@ SERVE = (
 )
 
 
+@pytest.mark.control("permissions-for-layers")
 def test_what_is_switched_off_is_not_imported() -> None:
     program = f"import json, sys, {', '.join(SERVE)}; print(json.dumps(sorted(sys.modules)))"
     output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from certs.authority import Authority
+from certs.state import CaState, Retired
 from tests.certs.memory import serving
 from tests.doctor.world import (
     CONFIGURED,
@@ -111,6 +112,24 @@ async def test_a_ca_that_nobody_renewed(world: DoctorWorld) -> None:
 )
 async def test_secrets_and_servers(world: DoctorWorld, change: Change, expected: str) -> None:
     assert "; ".join(await world.problems(check_certificates, change)) == expected
+
+
+async def test_a_rotation_is_told_with_its_end(world: DoctorWorld) -> None:
+    former, now = authority(DAY), datetime.fromtimestamp(world.clock.wall(), UTC)
+    both_trusted = trust(world.authority.pem + former.pem)
+    stored = CaState(world.authority, retired=(Retired(former.certificate, now + 7 * DAY),)).encode()
+    keep = store({name: base64(value) for name, value in stored.items()})
+
+    (finished,) = [one for one in await world.run(check_certificates, keep) if one.subject == SECRET]
+    (rotates,) = [one for one in await world.run(check_certificates, both(keep, both_trusted)) if one.subject == SECRET]
+    # Trusted by hand, or about to sign.
+    begun = both(both_trusted, sign_with(world.authority))
+    (other,) = [one for one in await world.run(check_certificates, begun) if one.subject == SECRET]
+
+    assert [one.verdict for one in (finished, rotates, other)] == ["ok"] * 3
+    assert [one.code for one in (finished, rotates, other)] == ["ca-trusted", "ca-rotates", "ca-rotates"]
+    assert f"the former one is trusted until {now + 7 * DAY:%Y-%m-%d %H:%M} UTC" in rotates.found
+    assert other.found.endswith("another one is trusted beside it")
 
 
 async def test_nothing_is_dialled_without_configurations(world: DoctorWorld) -> None:

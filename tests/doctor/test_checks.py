@@ -34,6 +34,7 @@ from webhook.findings import Finding
 from webhook.k8s.client.api import Transport
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.policies.registry import POLICIES
 
 # Other people's objects.
 JSON = st.recursive(
@@ -109,6 +110,29 @@ async def test_a_trial_whose_server_was_killed_is_told_with_the_command_that_rem
     assert {each.todo.count("webhookconfiguration/") for each in killed} == {3}
 
 
+async def test_without_any_installation_that_alone_fails(world: DoctorWorld, golden: Golden) -> None:
+    for resource, name in CONFIGURED:
+        world.server.remove(resource, name)
+    partly = (await world.examine()).findings
+    world.server.remove(DEPLOYMENTS, NS, NS)
+    found = (await world.examine(given=False)).findings
+
+    assert "not-installed" not in {each.code for each in partly}
+    assert (found[0].code, [each.verdict for each in found].count("failure")) == ("not-installed", 1)
+    assert not {"webhooks", "certificates", "deployment", "rights", "settings"} & {each.check for each in found[1:]}
+    # Nothing is called that is not there.
+    (first,) = [each for each in found if each.code == "vms-first"]
+    assert "would call kubevirt-webhook" in first.found
+    assert not [each for each in (*partly, *found) if "the API server calls" in each.found]
+    golden(f"{found[0].subject}: {found[0].found}\n{found[0].todo}")
+    # A server elsewhere has no Deployment here, and what is denied may be there.
+    world.url = "https://192.0.2.1:8443"
+    assert "not-installed" not in {each.code for each in (await world.examine()).findings}
+    world.url = ""
+    world.server.fail(DEPLOYMENTS.path(NS, NS), 403, times=9)
+    assert "not-installed" not in {each.code for each in (await world.examine()).findings}
+
+
 async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld) -> None:
     report = await world.examine()
 
@@ -116,15 +140,17 @@ async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld)
         f"unknown Service {NS}/{NS}: served-not-checked"
     ]
     assert report.verdict == "unknown"
-    assert {finding.check for finding in report.findings} == {
-        *("webhooks", "selectors", "certificates", "rights", "deployment", "schedulers", "order"),
-        *("kubevirt", "opt-in", "effect", "pools", "pinning", "relabelling", "nodes", "spread", "neighbors", "clock"),
-        *("evacuations", "size-limits", "defaults"),
-    }
     assert all(bool(finding.todo) == (finding.verdict != "ok") for finding in report.findings)
     # It only reads, and every list once.
     assert {asked.method for asked in world.server.asked if "subjectaccessreviews" not in asked.path} == {"GET"}
     assert len(world.server.requests(NAMESPACES.path())) == 1
+    of_policies = {each.check for policy in POLICIES for check in policy.checks for each in await world.run(check)}
+    # Their texts are held by the tests of each.
+    world.found.clear()
+    assert {finding.check for finding in report.findings} - of_policies == {
+        *("webhooks", "selectors", "certificates", "rights", "deployment", "schedulers", "order", "kubevirt", "opt-in"),
+        *("effect", "relabelling", "nodes", "spread", "neighbors", "clock", "evacuations", "cpu-models"),
+    }, "checks of webhook/doctor/checks.py that say something of a cluster in which all is well"
 
 
 async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: DoctorWorld) -> None:
@@ -145,7 +171,8 @@ async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: 
     missing = {finding.found.partition("grant ")[2] for finding in unknown if "grant" in finding.found}
     assert missing == {
         *(f"list on {kind}webhookconfigurations.admissionregistration.k8s.io" for kind in ("mutating", "validating")),
-        *("list on namespaces", "list on kubevirts.kubevirt.io", "list on nodes", "list on pods"),
+        *("list on namespaces", "list on nodes"),
+        *(f"list on {each} in all namespaces" for each in ("kubevirts.kubevirt.io", "pods")),
         *("get on leases.coordination.k8s.io in namespace kubevirt-scheduler", f"list on pods in namespace {NS}"),
         "list on clusterroles.rbac.authorization.k8s.io",
         "list on deployments.apps in namespace kubevirt-scheduler",
@@ -269,6 +296,7 @@ async def test_files_lead_to_the_findings_of_the_cluster_that_they_are_from(
         ("relabelling", "admins-only"),
         ("pools", "no-pools"),
         ("evacuations", "none"),
+        ("names", "migratable"),
     }
     golden(lines(finding for finding in report.findings if finding.code in GAPS))
     assert report.verdict == "unknown"
@@ -294,7 +322,11 @@ async def test_files_without_anything_of_an_installation_report_no_failure(tmp_p
     report = await world.examine_files(tmp_path / "node.yaml")
 
     assert codes(report.findings, "failure") + codes(report.findings, "warning") == []
-    assert {finding.check for finding in report.findings if finding.verdict == "ok"} == {"nodes", "pinning"}
+    assert {finding.check for finding in report.findings if finding.verdict == "ok"} == {
+        "nodes",
+        "pinning",
+        "cpu-models",
+    }
 
 
 async def test_faults_show_in_files_as_in_the_cluster(world: DoctorWorld, tmp_path: Path) -> None:

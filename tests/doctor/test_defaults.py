@@ -14,21 +14,6 @@ async def test_without_a_mistake(world: DoctorWorld) -> None:
     assert await world.told(check_defaults) == ["ok defaults: defaults-valid"]
 
 
-@pytest.mark.parametrize(
-    ("annotation", "text", "said"),
-    [
-        ("default_tolerations", '[{"key": "gpu"}]', "[0].operator is missing"),
-        ("default_node_selector", "pool=vms", "not valid JSON"),
-        ("default_eviction_strategy", "Live", "LiveMigrate"),
-    ],
-)
-async def test_an_annotation_that_is_ignored(world: DoctorWorld, annotation: str, text: str, said: str) -> None:
-    world.annotate("shop", **{annotation: text})
-    (finding,) = await world.run(check_defaults)
-    assert (finding.code, finding.subject) == ("default-annotation-invalid", "Namespace shop")
-    assert said in finding.found
-
-
 @pytest.mark.parametrize("place", ["settings", "Namespace shop"])
 async def test_a_class_that_does_not_exist(world: DoctorWorld, place: str) -> None:
     given: dict[str, Any] = {"default_priority_class_name": "vms"} if place != "settings" else {"unrelated": "x"}

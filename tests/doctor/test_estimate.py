@@ -276,6 +276,7 @@ LAUNCHERS = [launcher(f"{number}", "0") for number in range(400)]
 LARGE = taken(NODES, LAUNCHERS)
 
 
+@pytest.mark.control("estimates-of-large-clusters")
 @given(st.integers(0, 400), st.integers(1, 400), st.integers(1, 30_000))
 def test_a_large_cluster_is_estimated_by_a_part(nodes: int, vms: int, looks: int) -> None:
     names = [*LARGE.nodes][:nodes]

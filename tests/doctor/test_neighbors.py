@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.doctor.world import Change, DoctorWorld, both, forbid, put
-from webhook.doctor.neighbors import KUBE_DESCHEDULERS, check_neighbors
+from webhook.doctor.deschedulers import KUBE_DESCHEDULERS
+from webhook.doctor.neighbors import check_neighbors
 from webhook.k8s.resources import CONFIG_MAPS, NODES_WITH_IMAGES, PODS
 
 OPERATOR = "openshift-kube-descheduler-operator"

@@ -121,6 +121,7 @@ IN_DEMO = "warning Namespace demo: in-namespace"
 EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 
 
+@pytest.mark.control("labels-switch-policies")
 @pytest.mark.parametrize(
     ("rule", "may"),
     [
@@ -139,6 +140,7 @@ async def test_others_are_named(world: DoctorWorld, rule: dict[str, Any], may: b
     assert ("ServiceAccount argocd/argocd, User ann" in finding.found) is may
 
 
+@pytest.mark.control("labels-switch-policies")
 @pytest.mark.parametrize(
     ("rule", "may"),
     [
@@ -224,6 +226,7 @@ async def test_who_relabels(world: DoctorWorld, change: Change, expected: str) -
     assert "; ".join(await world.told(permissions.check_relabelling, change)) == expected
 
 
+@pytest.mark.control("labels-switch-policies")
 async def test_a_role_that_aggregates_others(world: DoctorWorld) -> None:
     """Its own rules may not have been filled in yet."""
     world.server.put(CLUSTER_ROLES, "part", metadata={"labels": {"of": "whole"}}, rules=[PATCH])

@@ -10,6 +10,7 @@ from tests.doctor.world import NS, DoctorWorld, put, remove
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS, Installation
 from webhook.doctor.report import Report
 from webhook.findings import Finding
+from webhook.names import SITE
 
 
 def test_the_report_tells_failures_first() -> None:
@@ -25,10 +26,13 @@ def test_the_report_tells_failures_first() -> None:
         "verdict": "failure",
         "counts": {"failure": 1, "warning": 1, "unknown": 1, "ok": 1},
         "findings": [
-            {"check": "b", "code": "code", "subject": "3", "verdict": "failure", "found": "x", "todo": "y"},
-            {"check": "b", "code": "code", "subject": "2", "verdict": "warning", "found": "x", "todo": "y"},
-            {"check": "c", "code": "code", "subject": "4", "verdict": "unknown", "found": "x", "todo": "y"},
-            {"check": "a", "code": "code", "subject": "1", "verdict": "ok", "found": "x", "todo": ""},
+            {"check": name, "code": "code", "subject": subject, "verdict": verdict, "found": "x"} | advice
+            for name, subject, verdict, advice in (
+                ("b", "3", "failure", {"todo": "y", "see": f"{SITE}/doctor#b"}),
+                ("b", "2", "warning", {"todo": "y", "see": f"{SITE}/doctor#b"}),
+                ("c", "4", "unknown", {"todo": "y", "see": f"{SITE}/doctor#c"}),
+                ("a", "1", "ok", {"todo": "", "see": f"{SITE}/doctor#a"}),
+            )
         ],
     }
     assert Report(()).verdict == "ok"

@@ -79,8 +79,11 @@ def log(phase: str, text: str) -> Change:
     [
         (waiting(100, "PodScheduled"), "ok available", ""),
         (NO_LEASE, "failure unavailable", ""),
-        # A Lease that lasts longer than the check waits.
-        (lambda it: it.lease(ago=200, seconds=137), "unknown unknown", ""),
+        # As in OpenShift, and one that expired a moment ago.
+        (lambda it: it.lease(ago=200, seconds=137), "failure unavailable", "has not been renewed for"),
+        (lambda it: it.lease(ago=61, seconds=60), "failure unavailable", "has not been renewed for"),
+        # Its holder's clock is far ahead, and it lasts longer than the check waits.
+        (lambda it: it.lease(ago=-400, seconds=300), "unknown unknown", ""),
         # Every tenant can create a pod that names the scheduler.
         (waiting(100), "ok available", ""),
         (both(declare(BY_PODS), waiting(5)), "ok available", ""),
@@ -104,10 +107,13 @@ async def test_the_health_of_one(world: DoctorWorld, change: Change, expected: s
     assert expected != "ok available" or world.clock.slept == []
 
 
-async def test_an_old_lease_is_waited_for_until_it_has_run_out(world: DoctorWorld) -> None:
-    found = await health(world, lambda it: it.lease(ago=100))
+@pytest.mark.parametrize(("seconds", "least"), [(15, 4), (60, 15), (137, 34)])
+async def test_an_old_lease_is_watched_for_a_quarter_of_its_duration(
+    world: DoctorWorld, seconds: int, least: int
+) -> None:
+    found = await health(world, lambda it: it.lease(ago=seconds + 1, seconds=seconds))
     assert (found.verdict, found.code) == ("failure", "unavailable")
-    assert sum(world.clock.slept) >= 15
+    assert least <= sum(world.clock.slept) <= least + 3
 
 
 @pytest.mark.parametrize(

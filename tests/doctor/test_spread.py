@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tests import golden_files
 from tests.builders import Json
 from tests.doctor.world import LAUNCHER_IMAGE, DoctorWorld, forbid, measured_cluster
+from tests.install.schedulers.configurations import configuration
 from webhook import names
 from webhook.doctor.estimate import Conditions, Inventory, estimate, take
 from webhook.doctor.spread import check_spread, estimate_cures, histogram
-from webhook.findings import Finding
-from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
+from webhook.findings import Finding, Measurement
+from webhook.k8s.resources import CONFIG_MAPS, NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.k8s.types.core import Node, Pod
 from webhook.kubevirt.hyperconverged import HyperConverged
 
@@ -130,9 +131,11 @@ async def test_without_nodes_or_vms(world: DoctorWorld) -> None:
 @pytest.mark.parametrize("resource", [NODES_WITH_IMAGES, PODS, NAMESPACES])
 async def test_what_may_not_be_listed(world: DoctorWorld, resource: Any) -> None:
     assert await world.told(check_spread, forbid(resource)) == ["unknown VMs: unreadable"]
-    assert world.found[0].found.endswith(f"grant list on {resource.plural}")
+    where = " in all namespaces" if resource.namespaced else ""
+    assert world.found[0].found.endswith(f"grant list on {resource.plural}{where}")
 
 
+@pytest.mark.control("estimates-of-large-clusters")
 async def test_output_is_bounded_and_sorted(world: DoctorWorld) -> None:
     world.vm_node("vm-node-0", cpus=192)
     for number in range(60):
@@ -161,6 +164,7 @@ def test_values_in_order(values: list[float], text: str) -> None:
     assert histogram([1.5, 1.9], "%") == "1% on 2 nodes"
 
 
+@pytest.mark.control("estimates-of-large-clusters")
 @given(st.lists(st.floats(0, 1e6) | st.integers(0, 10), min_size=1))
 def test_it_is_bounded_and_counts_every_node(values: list[float]) -> None:
     bars = histogram(values).split(", ")
@@ -192,6 +196,25 @@ def test_the_cheapest_that_is_enough(key: str, measure: str, cheapest: str | Non
     found = estimate_cures(inventory(key), VERSION)
     assert found.measure == measure
     assert (found.cheapest.key if found.cheapest else None) == cheapest
+
+
+async def test_parts_of_profiles_that_are_not_evaluated_are_named(world: DoctorWorld) -> None:
+    """They send pods elsewhere than the estimate does."""
+    plugins = {"score": {"enabled": [{"name": "TargetLoadPacking", "weight": 5}]}}
+    written = configuration({"schedulerName": "kubevirt", "plugins": plugins}) | {
+        "extenders": [{"prioritizeVerb": "score", "urlPrefix": "https://x"}]
+    }
+    for number in range(2):
+        world.vm_node(f"vm-node-{number}")
+    world.vm("web", "vm-node-0")
+    found = {each.code: each for each in await world.run(check_spread)}
+    assert isinstance(found["estimate"], Measurement)
+    assert found["estimate"].figures["notEvaluated"] == []
+    place = "kubevirt-scheduler"
+    world.server.put(CONFIG_MAPS, place, place, data={"config.yaml": json.dumps(written)})
+    found = {each.code: each for each in await world.run(check_spread)}
+    assert isinstance(found["estimate"], Measurement)
+    assert found["estimate"].figures["notEvaluated"] == ["TargetLoadPacking", "extenders"]
 
 
 def test_kubevirt_is_configured_where_its_owner_reads_it() -> None:

@@ -42,6 +42,7 @@ def server(schedulers: Access, tmp_path: Path) -> WebhookServer:
     return WebhookServer(schedulers, tmp_path, f"audit-{secrets.token_hex(4)}", SETTINGS)
 
 
+@pytest.mark.control("events-tell-too-much")
 def test_what_passed_us_by_is_reported_and_refusals_and_warnings_are_events_but_those_of_dry_runs(
     server: WebhookServer, new_namespace: NewNamespace
 ) -> None:

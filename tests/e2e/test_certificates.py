@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from .support.access import Access
 from .support.installed import SECRET, LiveInstallation, ServerReplica, SteadyReviews
 from .support.kube import Json, Kube, denial, denied, eventually
 from .support.lent import LentPlane
+from .support.machine import address_of_this_machine
 from .support.migrations import EAST, WEST, MigrationMover, guest, migration
 from .support.objects import ZONE, ensure_namespace, make_node, obj
 from .support.pki import Pki, service_account
@@ -118,6 +118,7 @@ def clear(kube: Kube) -> None:
     denial(lambda: kube.delete(*SECRET))  # not every installation has one
 
 
+@pytest.mark.control("ca-secret-edited", "rotation-breaks-calls")
 def test_rotation_healing_and_gitops_under_load(cluster: Access, new_installation: NewInstallation) -> None:
     """From the first start of replicas, before the configurations, to their replacement one by one."""
     installed = new_installation(cluster, MANAGED)
@@ -188,18 +189,6 @@ def replace_under_load(installed: LiveInstallation) -> None:
         assert old.wait_ended() == 0
 
 
-def address_of_this_machine() -> str:
-    """One that an EndpointSlice may hold, which may not hold a loopback address; empty: there is none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Nothing is sent: the kernel only chooses the address.
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return ""
-        address = str(probe.getsockname()[0])
-    return "" if address.startswith("127.") else address
-
-
 @pytest.mark.kubernetes(versions.BALANCED_CALLS)
 def test_rotations_and_replaced_replicas_while_each_call_goes_to_another_endpoint(
     own_plane: OwnPlane, new_installation: NewInstallation, monkeypatch: pytest.MonkeyPatch
@@ -248,6 +237,7 @@ def test_rotations_and_replaced_replicas_while_each_call_goes_to_another_endpoin
     assert third.metric("kubevirt_webhook_requests_total", code="200")
 
 
+@pytest.mark.control("strangers-send-reviews", "pods-claim-to-be-admins", "reveals-nodes")
 def test_the_api_servers_client_certificate(proving: ProvingPlane, new_installation: NewInstallation) -> None:
     """What happens to other clients, and when their CA changes, is in tests/server/test_connection.py."""
     installed = new_installation(proving.plane, MANAGED, f"--client-ca={proving.clients.ca}", "--client-name=apiserver")
@@ -266,6 +256,7 @@ def test_the_api_servers_client_certificate(proving: ProvingPlane, new_installat
     assert f"node-a: without {ZONE}=west" in message
 
 
+@pytest.mark.control("stolen-tokens")
 @pytest.mark.kubernetes(versions.WEBHOOK_TOKENS)
 def test_an_api_servers_token_and_stolen_ones(
     proving: ProvingPlane, new_installation: NewInstallation, tmp_path: Path
@@ -367,6 +358,7 @@ def trusted(access: Access) -> list[list[x509.Certificate]]:
     return [x509.load_pem_x509_certificates(pem) if pem else [] for pem in found]
 
 
+@pytest.mark.control("cert-manager-renews-the-ca", "cert-managers-key-leaks")
 def test_a_new_ca_trusts_what_the_former_one_has_signed(injected: Access) -> None:
     """Replicas serve with the former certificate until kubelets bring the next one: the caBundle is new at once."""
     before = certificates(injected)

@@ -21,6 +21,7 @@ from tests.builders import changed
 from webhook.install import plan
 from webhook.install.callers import restrict_callers
 from webhook.install.plan import DIGEST_ANNOTATION, Overlay
+from webhook.policies.registry import BY_NAME
 from webhook.settings_file import parse
 
 from .support.access import Access
@@ -130,11 +131,11 @@ def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
     return st.fixed_dictionaries({}, optional=fields)
 
 
-SETTINGS = section(
-    server=section(shutdownSeconds=st.sampled_from([0, 10, 11, 60])),
-    kubevirt=section(namespace=st.sampled_from(["kubevirt", "virt", ""])),
-    excludedNamespaces=st.lists(NAMESPACES, max_size=3),
-    schedulers=st.dictionaries(
+OF_PARTS: dict[str, st.SearchStrategy[Any]] = {
+    "server": section(shutdownSeconds=st.sampled_from([0, 10, 11, 60])),
+    "kubevirt": section(namespace=st.sampled_from(["kubevirt", "virt", ""])),
+    "excludedNamespaces": st.lists(NAMESPACES, max_size=3),
+    "schedulers": st.dictionaries(
         NAMES,
         st.fixed_dictionaries(
             {"healthCheck": st.sampled_from(["pods", "off", "lease a/b"])}, optional={"onlyByWebhook": BOOLEANS}
@@ -142,7 +143,7 @@ SETTINGS = section(
         min_size=1,
         max_size=1,
     ),
-    scheduling=section(
+    "scheduling": section(
         **POLICY,
         virtualMachines=BOOLEANS,
         virtualMachineInstances=BOOLEANS,
@@ -150,31 +151,35 @@ SETTINGS = section(
         spreadVirtualMachines=BOOLEANS,
         spreadVirtualMachineInstances=BOOLEANS,
     ),
-    instancetypes=section(
+    "instancetypes": section(
         **POLICY,
         virtualMachines=BOOLEANS,
         virtualMachineInstances=BOOLEANS,
         failurePolicy=st.sampled_from(["Fail", "Ignore"]),
         fidelityCheck=section(sample=st.integers(0, 2)),
     ),
-    migration=section(**POLICY, failurePolicy=st.sampled_from(["Fail", "Ignore"])),
-    eviction=section(
+    "migration": section(**POLICY, failurePolicy=st.sampled_from(["Fail", "Ignore"])),
+    "eviction": section(
         **POLICY, requesters=st.lists(st.sampled_from(["a", "b.c/d", "sigs.k8s.io/descheduler"]), max_size=2)
     ),
-    layers=st.sampled_from([{}, {"listen": "127.0.0.1:8446"}, {"listen": "0.0.0.0:8447", **VERIFIED}]),
-    admin=st.one_of(
+    "preemption": section(**POLICY, requestMigrations=BOOLEANS),
+    "headroom": section(**POLICY, enabled=BOOLEANS),
+    "layers": st.sampled_from([{}, {"listen": "127.0.0.1:8446"}, {"listen": "0.0.0.0:8447", **VERIFIED}]),
+    "admin": st.one_of(
         st.sampled_from([{}, {"listen": ""}, {"metrics": False}]),
         st.fixed_dictionaries(
             {"listen": st.sampled_from(["127.0.0.1:8090", "0.0.0.0:8091", "[::]:8092"])}, optional={"metrics": BOOLEANS}
         ),
     ),
-    webhooks=section(
+    "webhooks": section(
         timeoutSeconds=st.integers(1, 3), namespaceSelector=section(matchExpressions=st.lists(EXPRESSIONS, max_size=2))
     ),
-    audit=section(maxBytes=st.just(104_857_600)),
-    events=st.sampled_from(["on", "off", True]),
-    driftScan=section(everyMinutes=st.sampled_from([0, 30]), policyReports=BOOLEANS),
-)
+    "audit": section(maxBytes=st.just(104_857_600)),
+    "events": st.sampled_from(["on", "off", True]),
+    "driftScan": section(everyMinutes=st.sampled_from([0, 30]), policyReports=BOOLEANS),
+}
+# A policy that is not among them has what all policies have.
+SETTINGS = section(**dict.fromkeys(BY_NAME, section(**POLICY)) | OF_PARTS)
 
 
 @given(content=SETTINGS, namespace=st.sampled_from(["kubevirt-webhook", "infra-vms"]))
@@ -273,6 +278,7 @@ def test_parts_can_be_left_out(helm: Helm) -> None:
     assert left == {f"{kind} kubevirt-webhook/kubevirt-webhook" for kind in ("NetworkPolicy", "PodDisruptionBudget")}
 
 
+@pytest.mark.control("mistyped-chart-values", "chart-values-half-applied")
 @pytest.mark.parametrize(("values", "part"), [
     ({}, "set image.repository"),
     ({"image": IMAGE, "openshift": True}, "settings.kubevirt.namespace is missing"),
@@ -400,7 +406,10 @@ def leaves(node: Json = SCHEMA, path: tuple[str | int, ...] = ()) -> Iterator[Le
 
 
 # Items that need several fields at once, and a map whose keys have a schema: one value of them alone is never valid.
-OF_SEVERAL: Final = tuple(f"/settings/defaults/{name}" for name in ("nodeAffinity", "nodeSelector", "tolerations"))
+OF_SEVERAL: Final = (
+    *(f"/settings/defaults/{name}" for name in ("nodeAffinity", "nodeSelector", "tolerations")),
+    "/settings/groups/rules",
+)
 LEAVES: Final = tuple(leaf for leaf in leaves() if not leaf.pointer.startswith(OF_SEVERAL))
 
 
@@ -486,6 +495,7 @@ def choosy(helm: Helm) -> set[Leaf]:
     return refused(helm, {leaf: shaped(leaf, text) for leaf, text in HARMLESS.items()})
 
 
+@pytest.mark.control("hostile-chart-values")
 @pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_text_is_refused_by_its_name_or_stands_where_it_belongs(
     helm: Helm, choosy: set[Leaf], hostile: str
@@ -505,6 +515,7 @@ def test_a_hostile_text_is_refused_by_its_name_or_stands_where_it_belongs(
     assert replaced(made, str) == replaced(expected, hostile_again)
 
 
+@pytest.mark.control("hostile-chart-values")
 @pytest.mark.parametrize("value", [-1, 2**40, 0.5, "1", "x\ny: z", [], {}], ids=repr)
 def test_a_number_is_a_number_in_its_range(helm: Helm, value: Any) -> None:
     numbers = {leaf: value for leaf in LEAVES if leaf.kind.startswith("integer")}
@@ -512,6 +523,7 @@ def test_a_number_is_a_number_in_its_range(helm: Helm, value: Any) -> None:
     assert refused(helm, numbers) == {*numbers}
 
 
+@pytest.mark.control("hostile-chart-values")
 @pytest.mark.parametrize("value", [7, True, [], {}], ids=repr)
 def test_a_text_is_a_text(helm: Helm, value: Any) -> None:
     texts = {leaf: value for leaf in LEAVES if leaf.kind == "string"}
@@ -520,6 +532,7 @@ def test_a_text_is_a_text(helm: Helm, value: Any) -> None:
     assert refused(helm, texts) == {*texts} - excepted
 
 
+@pytest.mark.control("hostile-chart-values")
 def test_labels_that_kubernetes_would_deny_are_refused(helm: Helm) -> None:
     labels = [leaf for leaf in LEAVES if "abels" in leaf.pointer]
     for key, value in (("a b", "x"), ("/a", "x"), ("a", "x y"), ("a", "x" * 64), ("a", "-x"), ("a" * 64, "x")):

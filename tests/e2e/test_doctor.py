@@ -136,6 +136,7 @@ def test_a_whole_installation_has_no_failure(installed: Installed) -> None:
     assert "MutatingWebhookConfiguration kubevirt-webhook: " in done.stdout
 
 
+@pytest.mark.control("account-of-helm-test")
 def test_the_account_of_helm_test_may_do_what_it_takes_and_nothing_else(
     installed: Installed, helm_program: Path, tmp_path: Path
 ) -> None:

@@ -141,6 +141,7 @@ def test_what_can_go_goes_and_drains_are_not_held_up(evictee: Evictee, virt_api:
     assert evictee.marked("stuck")
 
 
+@pytest.mark.control("forged-evacuations")
 def test_a_server_just_started_remembers_by_the_clusters_objects(
     evictee: Evictee, virt_api: EvictionAdmitter, new_webhook: NewWebhook
 ) -> None:

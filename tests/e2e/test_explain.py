@@ -36,6 +36,7 @@ def bound(plane: Access) -> Iterator[list[str]]:
         plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", name)
 
 
+@pytest.mark.control("explanations-over-http")
 def test_who_may_see_it_is_told_what_then_happens(
     new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, bound: list[str]
 ) -> None:
@@ -88,7 +89,7 @@ def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, p
         return said if status == 0 else ""
 
     status, _, error = explain("web", "--to", f"{ZONE}=west")
-    assert (status, "grant get on virtualmachineinstances.kubevirt.io" in error) == (2, True)
+    assert (status, "grant get on virtualmachineinstances.kubevirt.io" in error) == (3, True)
     bind(plane.admin, "kubevirt-webhook:explain", subject, moving.namespace)
     bound.append(bind(plane.admin, "kubevirt-webhook:explain-nodes", subject))
     # KubeVirt itself grants this to all users.
@@ -107,6 +108,7 @@ def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, p
 # Of the server, and of those who read what a listener shows.
 
 
+@pytest.mark.control("metrics-reveal-names", "page-shows-everything")
 def test_a_token_needs_the_role(
     new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +172,7 @@ def inferring(namespace: str, claim: str) -> Json:
     return made
 
 
+@pytest.mark.control("volumes-of-other-namespaces")
 def test_a_volume_leads_to_the_machine_and_the_users_rights_count(
     plane: Access, namespace: str, image: str, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -157,6 +158,61 @@ def test_what_the_program_carries_is_what_kustomize_makes(plane: Access, overlay
     made = plane.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay)).stdout
 
     assert made == (MANIFESTS / "rendered" / f"{overlay}.yaml").read_text(), "run kubectl kustomize again"
+
+
+def test_the_documented_patch_for_argo_cd_adds_to_the_annotations(plane: Access, tmp_path: Path) -> None:
+    """cert-manager fills in the caBundles by an annotation: without it, no API server would trust a replica."""
+    page = (ROOT / "docs" / "installation.md").read_text()
+    (patches,) = re.findall(r"```yaml\n(patches:\n  - target: \{group: admission.*?)```", page, re.DOTALL)
+    place = Path(kustomization(tmp_path, "kubernetes", "cert-manager")) / "kustomization.yaml"
+    place.write_text(json.dumps(json.loads(place.read_text()) | yaml.safe_load(patches)))
+
+    made = manifests.parse(plane.kubectl("kustomize", str(tmp_path)).stdout)
+
+    configurations = [one for one in made if "webhooks" in one]
+    assert [one["kind"][0] for one in configurations] == ["M", "M", "V"]
+    for one in configurations:
+        assert one["metadata"]["annotations"].keys() == {
+            "argocd.argoproj.io/sync-wave",
+            "cert-manager.io/inject-ca-from",
+        }
+
+
+def test_the_documented_patch_for_a_prometheus_that_selects_by_a_label(plane: Access, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "installation.md").read_text()
+    (patches,) = re.findall(r"```yaml\n(patches:\n  - target: \{group: monitoring.*?)```", page, re.DOTALL)
+    place = Path(kustomization(tmp_path, "kubernetes", "monitoring")) / "kustomization.yaml"
+    place.write_text(json.dumps(json.loads(place.read_text()) | yaml.safe_load(patches)))
+
+    made = manifests.parse(plane.kubectl("kustomize", str(tmp_path)).stdout)
+
+    labels = {one["kind"]: one["metadata"]["labels"] for one in made if "monitoring.coreos.com" in one["apiVersion"]}
+    assert labels.keys() == {"ServiceMonitor", "PrometheusRule"}
+    assert all(each["release"] == "kube-prometheus-stack" for each in labels.values())
+
+
+def test_the_documented_kustomization_with_settings_of_ones_own(plane: Access, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "installation.md").read_text()
+    (command, content) = re.findall(
+        r"```console\n\$ (kubevirt-webhook manifests install .*)\n```\n\n```yaml\n(.*?)```", page, re.DOTALL
+    )[0]
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    (tmp_path / "settings.yaml").write_text("scheduling: {spread: hostname, clusterWide: true}\n")
+    (tmp_path / "kustomization.yaml").write_text(content)
+    _, *arguments, _, file = shlex.split(command.replace("IMAGE", "registry.example/kubevirt-webhook:v1"))
+    printed = subprocess.run(
+        [sys.executable, "-m", "webhook", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    (tmp_path / file).write_text(printed.stdout)
+
+    made = manifests.parse(plane.kubectl("kustomize", str(tmp_path)).stdout)
+
+    (deployment,) = (one for one in made if one["kind"] == "Deployment")
+    pods = deployment["spec"]["template"]["spec"]["securityContext"]
+    assert (pods["runAsUser"], pods["runAsGroup"]) == (65532, 65532)
+    (settings,) = (one for one in made if one["kind"] == "ConfigMap" and "settings.yaml" in one["data"])
+    assert settings["metadata"]["labels"]["app.kubernetes.io/name"] == "kubevirt-webhook"
+    assert {"ServiceMonitor", "PrometheusRule"} <= {one["kind"] for one in made}
 
 
 HOSTILE = """\
@@ -497,6 +553,7 @@ def install(cluster: ControlPlane, directory: Path, newer: str, *, more: bool, c
     return done.output
 
 
+@pytest.mark.control("fields-taken-over")
 def test_from_install_to_kubectl_and_back(cluster: ControlPlane, tmp_path: Path) -> None:
     kube = cluster.admin
     install(cluster, tmp_path, "one", more=True)
@@ -528,7 +585,10 @@ SECTION = re.search(r"^## Install\n(.*?)^## ", (ROOT / "README.md").read_text(),
 assert SECTION
 BLOCKS: dict[str, str] = dict(re.findall(r"^```(yaml|console)\n(.*?)^```$", SECTION[1], re.MULTILINE | re.DOTALL))
 COMMANDS = [line.removeprefix("$ ") for line in re.split(r"\n(?=\$ )", BLOCKS["console"].strip())]
-assert [line.split()[0] for line in COMMANDS] == ["kubevirt-webhook", "kubectl", "helm"]
+# The namespace that Helm installs into is made first.
+PREPARING = ("kubectl create namespace ", "kubectl label namespace ")
+INSTALLING = [line.split()[0] for line in COMMANDS if not line.startswith(PREPARING)]
+assert INSTALLING == ["kubevirt-webhook", "kubectl", "helm"]
 REPOSITORY = "registry.example/kubevirt-webhook"
 DIGEST = f"sha256:{'5' * 64}"
 NAMES = {CONFIGURATIONS[0]: (NAMESPACE, f"zz-{NAMESPACE}"), CONFIGURATIONS[1]: (NAMESPACE,)}
@@ -566,6 +626,8 @@ def test_a_command_installs_everything(
         for line in COMMANDS:
             done = run_in(["bash", "-c", with_image(line)])
             assert done.returncode == 0, done.stdout + done.stderr
+            if line.startswith(PREPARING):
+                continue
             (container,) = kube.get(*DEPLOYMENT)["spec"]["template"]["spec"]["containers"]
             assert container["image"] == f"{REPOSITORY}@{DIGEST}"
             assert [one["kind"] for one in base if not kube.request("GET", path(one))] == []
@@ -577,6 +639,7 @@ def test_a_command_installs_everything(
 ADMINS = "system:masters"
 
 
+@pytest.mark.control("impersonation-is-sent")
 def test_every_request_of_a_command_is_one_of_the_impersonated_user(cluster: LentPlane, tmp_path: Path) -> None:
     """Dropped in silence, `install` and `uninstall` would write with the permissions of the user behind it."""
     log = cluster.requests_of(OPERATOR)
@@ -661,6 +724,7 @@ def found(tenant: Tenant, name: str) -> Json:
     return tenant.owner.get(VMS, name, tenant.namespace)
 
 
+@pytest.mark.control("fields-of-others")
 def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
     access, where = marked.server.access, f"--namespace={marked.namespace}"
     stored = {name: found(marked, name) for name in ("stopped", "running", "chosen", "plain")}

@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 
+import pytest
+
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import eventually
 from .support.objects import crds
@@ -72,6 +74,7 @@ class Reviewer(Repeated):
         self.answers.append(reviewed(self._tenant))
 
 
+@pytest.mark.control("mixed-releases")
 def test_an_update_and_the_way_back_are_followed_under_load(own_plane: OwnPlane, new_webhook: NewWebhook) -> None:
     """Every answer is wholly one release's: the former's until the update is done, then the next one's for good."""
     # Its definitions list no fields: releases decide alone.

@@ -6,6 +6,8 @@ import re
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.monitoring.test_rules import RECORDS
 
 from .conftest import NewTenant, NewWebhook
@@ -34,6 +36,7 @@ ENTRY = "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.git
 CONTRADICTION = ("0/4 nodes", f"{ZONE}=west", f"{ZONE}=east")
 
 
+@pytest.mark.control("migrations-that-cannot-succeed")
 def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
     vm = MigrationMover(moving, guest(nodeSelector=EAST))
 
@@ -180,6 +183,7 @@ def test_the_rules_ask_for_what_the_test_reads() -> None:
         assert f'apiserver_admission_webhook_{metric}{{name=~".+[.]kubevirt-webhook[.]github[.]io"' in text
 
 
+@pytest.mark.control("outage-blocks-the-cluster", "unreachable-replicas")
 def test_while_nobody_answers_choices_are_refused_and_a_drain_goes_on(
     plane: Access, new_webhook: NewWebhook, new_tenant: NewTenant
 ) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import msgspec
@@ -20,6 +21,8 @@ import pytest
 from tests.builders import read_node
 from tests.placement.samples import reasons_node_by_node
 from webhook.cli.explain import from_cluster
+from webhook.forecast import balance
+from webhook.forecast.balance_report import BalancePlan
 from webhook.forecast.drain import plan
 from webhook.forecast.report import BLOCKS, MOVES, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, DrainPlan, VmPlan
 from webhook.k8s.client.identity import Kubeconfig
@@ -199,6 +202,12 @@ def test_the_scheduler_agrees_on_what_can_never_fit(own_plane: OwnPlane) -> None
     assert lacking >= VMS
 
 
+def _balanced_fleets() -> range:
+    """``BALANCED_FLEETS=60:80`` takes those."""
+    first, _, last = os.environ.get("BALANCED_FLEETS", "3").rpartition(":")
+    return range(int(first or 0), int(last))
+
+
 DRAIN_NODES = [f"node-{number}" for number in range(7)]
 SPACE = "vms"
 APPS = ["web", "db", "cache"]
@@ -313,12 +322,22 @@ class DrainCluster:
         assert not any(vm.gaps for step in found.steps for vm in step.vms)
         return found
 
+    def balance(self) -> BalancePlan:
+        """The migrations after which no node is more than 5 percentage points above the mean."""
+        kubeconfig = Kubeconfig(str(self.plane.kubeconfig_for("admin", ["system:masters"])))
+        found = balance.plan(asyncio.run(from_cluster(kubeconfig)), balance.Wanted(5))
+        assert not found.gaps
+        return found
+
     def on(self, nodes: Sequence[str]) -> set[str]:
         return {name for name, vmi in self.vmis.items() if vmi["status"]["nodeName"] in nodes}
 
-    def move(self, name: str, node: str) -> None:
-        """Migrate a VM as KubeVirt does: a target pod that the scheduler puts there, then the source pod ends."""
-        pod = self._created_target(name, node)
+    def move(self, name: str, node: str, added: Mapping[str, str] | None = None) -> None:
+        """Migrate a VM as KubeVirt does: a target pod that the scheduler puts there, then the source pod ends.
+
+        The pod requires the node, or what a migration has ``added`` to its selector.
+        """
+        pod = self._created_target(name, "" if added else node, added)
         # It may learn of a node that has come back after it has looked at the pod; then it looks again.
         what = f"{name} to get {node}: {self.vmis[name]['spec']}"
         self.kube.wait(PODS, pod, SPACE, until=lambda found: found["spec"].get("nodeName") == node, what=what)
@@ -335,9 +354,9 @@ class DrainCluster:
         yield str(looked_at(self.kube, made, SPACE)["spec"].get("nodeName", ""))
         self.kube.delete(PODS, made, SPACE, gracePeriodSeconds="0")
 
-    def _created_target(self, name: str, node: str) -> str:
+    def _created_target(self, name: str, node: str, added: Mapping[str, str] | None = None) -> str:
         vmi, source = self.vmis[name], self.sources[name]
-        migration = {"metadata": {"uid": f"job-{name}", "name": f"job-{name}"}, "spec": {}}
+        migration = {"metadata": {"uid": f"job-{name}", "name": f"job-{name}"}, "spec": {"addedNodeSelector": added}}
         pod = self._dressed(target_of(vmi, migration, source, self.nodes[vmi["status"]["nodeName"]]), name)
         if node:
             pod["spec"]["affinity"]["nodeAffinity"] = bound_to(node)
@@ -417,6 +436,25 @@ def test_a_rolling_upgrade_goes_as_predicted(own_plane: OwnPlane, seed: int) -> 
         cluster.cordon(step.nodes, unschedulable=None)
     # Not to be content with VMs that move once, or never.
     assert len(moved) == found.moves > len(set(moved))
+
+
+@pytest.mark.parametrize("seed", _balanced_fleets())
+def test_a_plan_that_balances_nodes_ends_where_it_says(
+    own_plane: OwnPlane, seed: int, record_property: Callable[[str, object], None]
+) -> None:
+    """Its migrations are made one after the other, with what each adds: every VM gets the node that the plan names."""
+    cluster = DrainCluster(own_plane(), seed, vms=18)
+    found = cluster.balance()
+    cluster.plane.start_scheduler("default")
+    for each in found.moves:
+        cluster.move(each.name, each.to, each.migration["spec"]["addedNodeSelector"])
+    left = cluster.balance()
+    assert abs(left.deviation - found.deviation_after) < 1
+    assert {each.name: (each.cpu, each.memory) for each in left.loads} == {
+        each.name: (each.cpu_after, each.memory_after) for each in found.loads
+    }
+    for name, value in (("moves", len(found.moves)), ("before", found.deviation), ("after", found.deviation_after)):
+        record_property(name, value)
 
 
 def _goes_to(cluster: DrainCluster, vm: VmPlan, node: str) -> bool:

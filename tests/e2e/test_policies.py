@@ -129,6 +129,7 @@ def denial_of(kube: Kube, added: Mapping[str, Any], place: str = "enforce", **mo
 # -- schedulers --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.control("parameters-of-admission-policies")
 def test_a_namespaces_own_label_and_annotation_choose(kube: Kube) -> None:
     for place in ("enforce", "batch", "undeclared", "warn", "audit", "off", "unlabelled", "default"):
         expected = {"enforce": "kubevirt", "batch": "batch"}.get(place)
@@ -165,6 +166,7 @@ def selectors() -> Iterator[dict[str, str]]:
     yield {f"k{number}": "" for number in range(MAX_ADDED + 1)}
 
 
+@pytest.mark.control("megabyte-selectors-in-cel")
 def test_a_selector_is_denied_as_the_webhook_denies_it(kube: Kube) -> None:
     for added in selectors():
         malformed = len(added) > MAX_ADDED or find_malformed(added, "")
@@ -195,6 +197,7 @@ def test_modes(kube: Kube) -> None:
             assert bool(migrate(kube, {"a b": ""}, place).warnings) == (place == "warn")
 
 
+@pytest.mark.control("account-of-kubevirts-name")
 def test_choosing_nodes_takes_the_right_to_it(plane: Access) -> None:
     found = denied(lambda: migrate(plane.kube("clerk"), {"zone": "b"}))
     assert (found.status, "migrationtargets" in found.message) == (403, True)
@@ -254,10 +257,13 @@ def growing(number: int, where: str) -> dict[str, Json]:
     moving = migration("web", many[where])
     moving["metadata"] |= {"name": "away", "namespace": "shop", **many}
     instance = obj("VirtualMachineInstance", "web", **many, spec={"domain": {}})
+    mistaken = copy.deepcopy(instance)
+    mistaken["metadata"][where] = many[where] | {f"{names.DOMAIN}/instancetypes": "on"}
     here = {"namespace": obj("Namespace", "shop", **({"annotations": {}} | many))}
     return {
         "kubevirt-webhook-namespaces": request("namespaces", relabeled, space),
         "kubevirt-webhook-virtualmachines": request("virtualmachines", machine, vm()),
+        "kubevirt-webhook-virtualmachineinstances": request("virtualmachineinstances", mistaken),
         "kubevirt-webhook-account-secret": request("secrets", secret(**many), secret(), user="admin"),
         "kubevirt-webhook-account-configurations": request(
             "mutatingwebhookconfigurations", changed, configuration, user="admin"
@@ -273,6 +279,7 @@ def request(resource: str, new: Json, old: Json | None = None, *, user: str = "o
     return {"operation": operation, "resource": resource, "user": user, "object": new, "oldObject": old}
 
 
+@pytest.mark.control("many-labels")
 @pytest.mark.builds(CEL_COST.name)
 @pytest.mark.parametrize("where", ["labels", "annotations"])
 @pytest.mark.parametrize("name", POLICIES)

@@ -35,6 +35,7 @@ BURST = 30
 SEATS = ("--max-requests-inflight=12", "--max-mutating-requests-inflight=8")
 
 
+@pytest.mark.control("slow-lookups")
 def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(
     own_plane: OwnPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
 ) -> None:

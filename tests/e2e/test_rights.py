@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -22,6 +23,7 @@ from webhook.kubevirt.config import DEFAULTS
 from webhook.names import policy_label
 from webhook.policies.defaults.policy import POLICY as DEFAULTS_POLICY
 from webhook.policies.instancetypes.settings import FidelitySettings
+from webhook.policies.preemption.settings import PREEMPTION
 from webhook.server.drift_scan.policy_reports import Reports
 from webhook.server.events.writer import WINDOW_SECONDS, Event, EventWriter
 from webhook.server.fidelity_check.check import FidelityCheck
@@ -34,6 +36,7 @@ from .support.foreign_webhook import DESCHEDULER, evict
 from .support.installed import SETTINGS, LiveInstallation
 from .support.kube import Json, Kube, KubeError, denial, denied, eventually
 from .support.objects import ensure_namespace, make_node, obj
+from .support.pki import KUBE_SCHEDULER
 from .support.processes import free_port
 from .support.sizes import SIZED_TEMPLATE
 from .support.tenant import Tenant
@@ -50,11 +53,25 @@ EVERYTHING = {
     "migration": {"requireRight": True, "maxUnfinished": 5},
     # One that every API server has.
     "defaults": {"priorityClassName": "system-node-critical"},
+    "preemption": {"requestMigrations": True, "maxPriority": 2_147_483_647},
+    "headroom": {"enabled": True},
     "events": True,
     "driftScan": {"everyMinutes": 60},
 }
 
 
+@pytest.mark.control(
+    "impostor-of-the-webhook",
+    "volumes-of-other-namespaces",
+    "nodes-of-a-volume",
+    "account-reads-too-much",
+    "runtime-classes",
+    "takeover-rewrites-configurations",
+    "takeover-keeps-access",
+    "takeover-reads-secrets",
+    "takeover-asks-permissions",
+    "takeover-writes-reports",
+)
 def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: Path) -> None:
     plane = own_plane()
     log = plane.requests_of(ACCOUNT.user)
@@ -66,7 +83,8 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
         tenant = Tenant.new(installed.replicas[0], None)
         tenant.owner.create(VMS, vm("older"), tenant.namespace)
         # The last one last: once the API server knows of it, it knows of all.
-        for policy in (policy_label(DEFAULTS_POLICY.name), INSTANCETYPES, EVICTION, MIGRATION, SCHEDULING):
+        others = map(policy_label, (DEFAULTS_POLICY.name, PREEMPTION))
+        for policy in (*others, INSTANCETYPES, EVICTION, MIGRATION, SCHEDULING):
             tenant.label("enforce", policy)
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call us")
 
@@ -89,6 +107,33 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
         assert granted - used == set(), "granted, and never used"
         assert manifests.uncovered(used, granted) == set(), "not granted"
         assert log.refused() == set()
+
+
+def preempt(tenant: Tenant, victim: str) -> None:
+    """A scheduler's deletion of a VM's pod is put off, and a migration requested; what it takes is gone afterwards."""
+    admin, space = tenant.server.access.admin, tenant.namespace
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    reason = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "lastTransitionTime": now,
+    }
+    admin.patch(PODS, victim, {"status": {"conditions": [reason]}}, space, subresource="status")
+    spec = {
+        "schedulerName": "nobody",
+        "priorityClassName": "system-cluster-critical",
+        "containers": [{"name": "batch", "image": "registry.example/batch:v1"}],
+    }
+    admin.create(PODS, obj("Pod", "waiting", spec=spec), space)
+    admin.patch(PODS, "waiting", {"status": {"nominatedNodeName": "node-a"}}, space, subresource="status")
+    scheduler = tenant.server.access.kube(*KUBE_SCHEDULER)
+    assert denied(lambda: scheduler.delete(PODS, victim, space)).status == HTTPStatus.TOO_MANY_REQUESTS
+    (requested,) = eventually(lambda: admin.list(MIGRATIONS, space), what="the migration to be requested")
+    # While it is under way, whether its target pod has room.
+    denied(lambda: scheduler.delete(PODS, victim, space))
+    admin.delete(MIGRATIONS, requested["metadata"]["name"], space)
+    admin.delete(PODS, "waiting", space, gracePeriodSeconds="0")
 
 
 def evaluate(tenant: Tenant) -> None:
@@ -129,6 +174,7 @@ def evaluate(tenant: Tenant) -> None:
     name = pod["metadata"]["name"]
     ask = partial(evict, tenant.owner, name, tenant.namespace, DESCHEDULER, dryRun="All")
     eventually(lambda: not denial(ask), what="an eviction to be allowed, since there is a node")
+    preempt(tenant, name)
     admin.delete("v1/nodes", "node-b")
     for kind in ("VirtualMachine", "VirtualMachineCluster"):
         for field, what in (("instancetype", "Instancetype"), ("preference", "Preference")):
@@ -285,6 +331,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
+@pytest.mark.control("takeover-rewrites-configurations", "takeover-lasts", "takeover-lies")
 @pytest.mark.parametrize(("resource", "name"), OWN)
 def test_nothing_of_a_configuration_but_its_ca_bundles_can_be_changed(
     cluster: TakenOver, resource: str, name: str
@@ -297,6 +344,7 @@ def test_nothing_of_a_configuration_but_its_ca_bundles_can_be_changed(
         assert "kubevirt-webhook: the account of the replicas" in said, what
 
 
+@pytest.mark.control("takeover-rewrites-configurations", "takeover-replaces-the-ca")
 def test_ca_bundles_of_its_own_webhooks_can_be_changed(cluster: TakenOver) -> None:
     """What remains: which CAs the API server trusts for these webhooks."""
     for resource, name in OWN:
@@ -312,6 +360,7 @@ def test_ca_bundles_of_its_own_webhooks_can_be_changed(cluster: TakenOver) -> No
 class TestSecret:
     OF_ITSELF = {"annotations": {"kubernetes.io/service-account.name": "kubevirt-webhook"}}
 
+    @pytest.mark.control("takeover-keeps-access", "takeover-reads-secrets")
     def test_no_other_secret_can_be_created_or_read(self, cluster: TakenOver) -> None:
         account = cluster.account
         plain, named = obj("Secret", "mine"), obj("Secret", CA)
@@ -323,6 +372,7 @@ class TestSecret:
         forbidden(lambda: account.get(SECRETS, CA, "default"))
         forbidden(lambda: account.delete(SECRETS, CA, NAMESPACE, dryRun="All"))
 
+    @pytest.mark.control("takeover-keeps-access", "takeover-lasts")
     @pytest.mark.parametrize(
         "fields",
         [
@@ -341,6 +391,7 @@ class TestSecret:
         said = forbidden(lambda: apply(cluster.account, dryRun="All", **fields))
         assert "the account of the replicas may create no Secret" in said
 
+    @pytest.mark.control("takeover-replaces-the-ca", "takeover-lasts")
     def test_of_the_cas_secret_the_data_alone_can_be_changed(self, cluster: TakenOver) -> None:
         """What remains: the CA itself. A Secret that exists is not created again."""
         account, admin = cluster.account, cluster.admin

@@ -74,6 +74,7 @@ def launch_known(tenant: Tenant, name: str) -> KubeObject:
     return pod
 
 
+@pytest.mark.control("pods-named-in-warnings", "reveals-schedulers")
 def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
     new_webhook: NewWebhook, new_tenant: NewTenant, record_property: Callable[[str, object], None]
 ) -> None:
@@ -254,6 +255,7 @@ ATTACKS: tuple[Attack, ...] = (
 )
 
 
+@pytest.mark.control("live-scheduler-looks-dead")
 @pytest.mark.usefixtures("kube_scheduler")
 def test_no_pod_of_a_tenant_switches_scheduling_off(own_plane: OwnPlane, new_webhook: NewWebhook) -> None:
     """By no kind of health check: a server for each, attacked together, so that the long wait is one."""

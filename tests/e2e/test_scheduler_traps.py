@@ -105,7 +105,7 @@ def test_each_mistake_is_tried_with_the_real_kube_scheduler() -> None:
 def test_the_shipped_configurations_do_what_they_are_named_after(
     plane: ControlPlane, variant: Variant, nodes: int
 ) -> None:
-    page = (directory("manifests").parent / "docs" / "scheduler-variants.md").read_text()
+    page = (directory("manifests").parent / "docs" / "schedulers.md").read_text()
     assert f"manifests/scheduler/{variant}.yaml" in page
     with running(plane, yaml.safe_load((directory("manifests") / "scheduler" / f"{variant}.yaml").read_text())):
         found = place(plane.admin, NODES * 3)
@@ -175,6 +175,7 @@ def test_without_a_filter_vms_go_where_they_must_not(plane: ControlPlane) -> Non
             assert place(plane.admin, 2, prefix=plugin.lower(), scheduler=plugin.lower(), **options).total() == 2
 
 
+@pytest.mark.control("scheduling-waits")
 @pytest.mark.parametrize("ignorable", [False, True])
 def test_an_extender_that_is_away_holds_up_all_pods_unless_it_is_ignorable(
     plane: ControlPlane, ignorable: bool

@@ -86,6 +86,7 @@ def is_given_ours(pod: KubeObject) -> bool:
     return bool(mark)
 
 
+@pytest.mark.control("reviews-on-record")
 def test_a_vm_that_is_evaluated_runs_by_the_declared_scheduler(tenant: Tenant) -> None:
     vmi = tenant.start(tenant.create(vm()))
     shown = tenant.launch(vmi, dryRun="All")
@@ -113,6 +114,7 @@ def test_a_vm_that_is_evaluated_runs_by_the_declared_scheduler(tenant: Tenant) -
     }
 
 
+@pytest.mark.control("forged-launcher-pods")
 def test_a_user_who_copies_a_launcher_pod_gets_nothing(tenant: Tenant) -> None:
     # Nor does an owner who chose.
     for scheduler in ("default-scheduler", "volcano"):
@@ -204,6 +206,7 @@ def test_a_namespace_that_has_not_opted_in_never_reaches_us(new_tenant: NewTenan
     assert tenant.audit() == []
 
 
+@pytest.mark.control("labels-switch-policies")
 def test_a_relabelled_namespace_is_followed(new_tenant: NewTenant) -> None:
     tenant = offer(new_tenant("off", annotations=DEFAULTS, policies=POLICIES), "small", "linux")
     tenant.start(vm())
@@ -244,6 +247,7 @@ def test_cluster_wide_means_all_that_say_nothing_else(everywhere: WebhookServer,
     assert modes == {None: ["enforce"], "enforce": ["enforce"], "warn": ["warn"], "audit": ["audit"], "off": []}
 
 
+@pytest.mark.control("outage-blocks-the-cluster")
 def test_cluster_wide_never_evaluates_what_runs_the_cluster(everywhere: WebhookServer, plane: Access) -> None:
     with selected(plane.admin, everywhere, "kube-system", "kubevirt", "default") as (system, kubevirt, ordinary):
         eventually(lambda: ordinary.choice() == "kubevirt", what="default to be evaluated")

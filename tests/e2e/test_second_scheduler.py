@@ -245,6 +245,7 @@ MINOR = bundles.CONTROL_PLANE.version.split(".")[1]
 OLDER = [version for version in bundles.older_versions() if version.partition(".")[2] < MINOR]
 
 
+@pytest.mark.control("second-schedulers-account")
 @pytest.mark.parametrize("version", ["", *OLDER[:1]])
 def test_every_right_is_used_and_none_is_missing(
     cluster: ControlPlane, log: AuditLog, tmp_path: Path, kube_scheduler: Path, version: str
@@ -367,7 +368,7 @@ def scrape(plane: ControlPlane, replica: SchedulerReplica) -> None:
 
 pytestmark = pytest.mark.builds("scheduler-plugins")
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "scheduler-variants.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "schedulers.md"
 # What VMs on the nodes use, whatever they request.
 BUSY = {"node-0": 0.85, "node-1": 0.25, "node-2": 0.05}
 PODS_PLACED = 6

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -243,6 +244,8 @@ def test_pods_land_where_the_simulation_says(own_plane: OwnPlane, seed: int) -> 
             if dice.happens(0.15):
                 plane.admin.delete(PODS, name, space)
                 simulated.terminate(name, chosen)
+                # kube-scheduler hears of it by a watch, and nothing shows when.
+                time.sleep(0.3)
         else:
             # It must not come in between later.
             homeless += 1

@@ -86,6 +86,7 @@ def test_a_default_that_is_written_out_is_no_inline_size(requiring: Tenant) -> N
     assert asked(requiring) == ["allowed no-inline-size"] * 2
 
 
+@pytest.mark.control("forged-sizes")
 def test_whoever_claims_that_nobody_wrote_the_size_is_recorded(requiring: Tenant) -> None:
     """What ownership.py says of the API server: a sender adds records, and removes none."""
     forged: list[list[Json]] = [
@@ -111,6 +112,7 @@ def test_whoever_claims_that_nobody_wrote_the_size_is_recorded(requiring: Tenant
     assert denial(lambda: requiring.owner.apply(applied, fieldManager="flux"))
 
 
+@pytest.mark.control("forged-sizes")
 def test_a_forged_owner_does_not_help_a_vmi(limited: Tenant) -> None:
     owner = limited.create(sized(1))
     forged = vmi_of(sized(64, name="forged"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -14,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from hack.controlplane.bundles import CONTROL_PLANE
+
 from .conftest import BUILD, EX_UNAVAILABLE
+from .support.kube import eventually
 from .support.processes import ROOT
 
 BINARIES = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
@@ -79,6 +83,23 @@ def test_without_go_one_line_says_what_to_do(environment: dict[str, str], tmp_pa
     assert "install Go" in errors
 
 
+def test_without_go_a_store_of_setup_envtest_will_do(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    minor = CONTROL_PLANE.parts[0].version.removeprefix("v").rpartition(".")[0]
+    for version in (f"{minor}.2", f"{minor}.10", "1.5.11"):
+        for machine in ("linux-amd64", "linux-arm64"):
+            directory = tmp_path / "data" / "kubebuilder-envtest" / "k8s" / f"{version}-{machine}"
+            directory.mkdir(parents=True)
+            for binary in ("etcd", "kube-apiserver", "kubectl"):
+                (directory / binary).touch(0o755)
+    environ = {**environment, "PATH": str(tmp_path / "empty"), "XDG_DATA_HOME": str(tmp_path / "data")}
+
+    ((code, output, errors),) = run(environ)
+
+    assert (code, errors) == (0, "")
+    assert Path(output).name.startswith(f"{minor}.10-linux-")
+
+
 @contextlib.contextmanager
 def lab() -> Iterator[str]:
     """The output of a lab that runs, and ends by an interrupt."""
@@ -88,7 +109,7 @@ def lab() -> Iterator[str]:
         try:
             for line in running.stdout:
                 said += line
-                if "/metrics" in line:
+                if line.endswith("kubevirt-webhook uninstall\n"):
                     yield said
                     break
         finally:
@@ -103,14 +124,23 @@ def test_the_lab_is_there_until_it_is_interrupted(binaries: Path) -> None:
         (kubeconfig,) = re.findall(r"export KUBECONFIG=(\S+)", said)
         (directory,) = re.findall(r"cd (\S+)", said)
         (arguments,) = re.findall(r"kubectl (create .* --as=\S+)", said)
-        made = subprocess.run(
-            [binaries / "kubectl", *arguments.split()],
-            cwd=directory,
-            env={**os.environ, "KUBECONFIG": kubeconfig},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        environ = {**os.environ, "KUBECONFIG": kubeconfig}
+        in_lab = partial(subprocess.run, cwd=directory, env=environ, capture_output=True, text=True, check=True)
+        program = [sys.executable, "-m", "webhook"]
+        context = in_lab([binaries / "kubectl", "config", "current-context"]).stdout
+        installed = in_lab([*program, "install", "--image=lab"]).stdout
+        pods = []
 
-    assert made.stdout.startswith("pod/virt-launcher-older-")
+        def has_a_pod_of_the_profile() -> bool:
+            # The API server's own watch tells it of a caBundle a moment after `install` has read that.
+            made = in_lab([binaries / "kubectl", *arguments.split(), "--output=json"])
+            pods.append(json.loads(made.stdout))
+            return bool(pods[-1]["spec"]["schedulerName"] == "kubevirt")
+
+        eventually(has_a_pod_of_the_profile, what="a reviewed launcher pod")
+        in_lab([*program, "uninstall", "--yes"])
+
+    assert context == "kubevirt-webhook-lab\n"
+    assert installed.endswith("\ninstalled\n")
+    assert pods[-1]["metadata"]["name"].startswith("virt-launcher-older-")
     assert not Path(directory).exists()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import pytest
 import yaml
 
 from .conftest import NewSized, NewTenant, NewWebhook
@@ -66,6 +67,7 @@ def with_revision(name: str, field: str = "instancetype") -> Json:
     return made
 
 
+@pytest.mark.control("foreign-revisions", "reveals-foreign-revisions")
 def test_a_foreign_revision_is_as_good_as_absent(new_sized: NewSized) -> None:
     tenant = new_sized(annotations={})
     user = user_of(tenant)
@@ -79,7 +81,8 @@ def test_a_foreign_revision_is_as_good_as_absent(new_sized: NewSized) -> None:
     for field in ("instancetype", "preference"):
         status, text = answer_to(user, tenant, with_revision("none", field))
         assert status == 201
-        assert 'controllerrevisions.apps "none" not found' in text.replace("\\", "")
+        assert 'controllerrevisions.apps "none"' in text.replace("\\", "")
+        assert "[instancetype-missing]" in text
         for name in ("foreign-1", "foreign-2"):
             assert answer_to(user, tenant, with_revision(name, field)) == (status, text.replace("none", name))
     assert CANARY not in json.dumps(tenant.audit())
@@ -111,6 +114,7 @@ def names(tenant: Tenant) -> list[str]:
     return [found["metadata"]["name"] for found in tenant.owner.list(VMS, tenant.namespace)]
 
 
+@pytest.mark.control("unreadable-vms")
 def test_no_depth_gets_around_an_allow_list(new_sized: NewSized) -> None:
     tenant = new_sized(annotations=ONLY_SMALL)
     for levels in DEPTHS:
@@ -139,6 +143,7 @@ VALUES = (
 )
 
 
+@pytest.mark.control("unreadable-vms")
 def test_nothing_that_has_no_schema_gets_around_an_allow_list(new_sized: NewSized) -> None:
     """KubeVirt's schema, the API server or the webhook denies it: in no case is it stored."""
     tenant = new_sized(annotations=ONLY_SMALL)
@@ -152,6 +157,7 @@ def test_nothing_that_has_no_schema_gets_around_an_allow_list(new_sized: NewSize
 # -- closed on failure -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.control("outage-blocks-the-cluster", "allow-list-while-down")
 def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
     new_webhook: NewWebhook, new_sized: NewSized
 ) -> None:
@@ -194,6 +200,7 @@ def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
     tenant.owner.delete(VMS, plain["metadata"]["name"], tenant.namespace)
 
 
+@pytest.mark.control("borrowed-priority")
 def test_a_quota_keeps_our_priority_from_tenants(new_tenant: NewTenant, plane: Access) -> None:
     tenant = new_tenant()
     name = f"e2e-{secrets.token_hex(4)}"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.annotations import VALID
 from webhook import names
+from webhook.forecast import misplaced
 from webhook.policies.registry import BY_NAME
 
 from .conftest import OwnPlane
@@ -16,7 +20,7 @@ from .support.access import Access
 from .support.kube import Json, Kube, KubeError, denial, denied, eventually
 from .support.objects import obj
 from .support.rbac import user_with
-from .support.workloads import VMS, vm
+from .support.workloads import VMIS, VMS, vm, vmi_of
 
 NAMESPACES = "v1/namespaces"
 DOMAIN = names.DOMAIN
@@ -33,9 +37,15 @@ def kube(cluster: Access) -> Kube:
     manifests.apply(admin, "base/validation.yaml")
     wrong = {f"{DOMAIN}/scheduling": "on"}
     eventually(lambda: denial(lambda: create(admin, labels=wrong, dryRun="All")), what="the policy for namespaces")
-    mistyped = labelled(instancetypes="on")
-    eventually(lambda: admin.create(VMS, mistyped, "default", dryRun="All").warnings, what="the policy for VMs")
+    mistyped = written("labels", instancetypes="on")
+    for resource, made in ((VMS, mistyped), (VMIS, vmi_of(mistyped))):
+        made["metadata"]["labels"] = mistyped["metadata"]["labels"]
+        eventually(partial(_warnings, admin, resource, made), what="the policies for VMs and VMIs")
     return admin
+
+
+def _warnings(kube: Kube, resource: str, made: Json) -> tuple[str, ...]:
+    return kube.create(resource, made, "default", dryRun="All").warnings
 
 
 def create(
@@ -49,10 +59,12 @@ def create(
     return kube.make(obj("Namespace", name, labels=labels or {}, annotations=annotations or {}), **query)
 
 
-def labelled(**labels: str) -> Json:
-    written = vm()
-    written["metadata"]["labels"] = {f"{DOMAIN}/{key}": value for key, value in labels.items()}
-    return written
+def written(place: str, **values: str) -> Json:
+    """A VM with these at a place: ``labels`` or ``annotations``, of the VM or, after ``template ``, of its template."""
+    made = vm()
+    metadata = made["spec"]["template"]["metadata"] if place.startswith("template ") else made["metadata"]
+    metadata[place.removeprefix("template ")] = {f"{DOMAIN}/{key}": value for key, value in values.items()}
+    return made
 
 
 def test_what_is_valid_is_allowed(kube: Kube) -> None:
@@ -61,21 +73,12 @@ def test_what_is_valid_is_allowed(kube: Kube) -> None:
             create(kube, labels={names.policy_label(policy): mode}, dryRun="All")
     # The NetworkPolicy lets namespaces with it read the metrics.
     create(kube, labels={f"{DOMAIN}/metrics": "scrape"}, dryRun="All")
-    for annotation, value in (
-        (names.SCHEDULER_NAME_ANNOTATION, "kubevirt"),
-        *((names.SPREAD_ANNOTATION, value) for value in names.SPREADS),
-        (names.DEFAULT_INSTANCETYPE_ANNOTATION, "u1.medium"),
-        (names.DEFAULT_PREFERENCE_ANNOTATION, "VirtualMachinePreference/linux"),
-        *((names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION, value) for value in ("unsized", "all")),
-        (names.ALLOWED_INSTANCETYPES_ANNOTATION, "u1.*, o1.*"),
-        (names.EXPAND_INSTANCETYPES_ANNOTATION, "true"),
-        (names.REQUIRE_INSTANCETYPE_ANNOTATION, " false"),
-        *((names.SIZE_LIMITS_ANNOTATION, value) for value in ("", '\n{"cpu": {"max": 8}}', "[{}]")),
-        ("example.com/scheduling", "on"),
-    ):
+    listed = [(annotation, value) for annotation, values in VALID.items() for value in values]
+    for annotation, value in [*listed, ("example.com/scheduling", "on")]:
         create(kube, annotations={annotation: value}, dryRun="All")
 
 
+@pytest.mark.control("mistyped-labels")
 @pytest.mark.parametrize(
     ("labels", "annotations", "named"),
     [
@@ -103,6 +106,7 @@ def test_a_mistake_is_denied_and_the_valid_values_are_listed(
     assert all(word in error.message for word in named)
 
 
+@pytest.mark.control("mistyped-labels")
 def test_a_namespace_with_an_older_mistake_can_still_be_updated(kube: Kube) -> None:
     bindings = "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
     binding = kube.get(bindings, "kubevirt-webhook-namespaces")
@@ -122,6 +126,7 @@ def test_a_namespace_with_an_older_mistake_can_still_be_updated(kube: Kube) -> N
     kube.patch(NAMESPACES, "old", {"metadata": {"labels": {label: "enforce"}}})
 
 
+@pytest.mark.control("labels-by-subresources")
 @pytest.mark.parametrize("subresource", ["status", "finalize"])
 def test_labels_cannot_be_changed_around_the_policy(kube: Kube, cluster: Access, subresource: str) -> None:
     """The API server takes labels with both subresources, and RBAC grants these to tenants inside of a namespace."""
@@ -148,6 +153,7 @@ def test_labels_cannot_be_changed_around_the_policy(kube: Kube, cluster: Access,
     kube.replace(NAMESPACES, namespace, subresource=subresource)
 
 
+@pytest.mark.control("many-labels")
 @pytest.mark.parametrize("number", [300, 5000])
 def test_a_namespace_of_many_names_is_looked_up_in_by_known_ones(kube: Kube, number: int) -> None:
     """Unknown names are looked for only among few: what goes through all of them costs the square of their number."""
@@ -161,16 +167,138 @@ def test_a_namespace_of_many_names_is_looked_up_in_by_known_ones(kube: Kube, num
         assert "has the invalid value" in error.message
 
 
-def test_a_mistake_in_a_vm_is_a_warning(kube: Kube) -> None:
-    of_template = vm()
-    of_template["spec"]["template"]["metadata"]["annotations"] = {names.SPREAD_ANNOTATION: "hosts"}
-    misplaced = vm()
-    misplaced["metadata"]["annotations"] = {names.SPREAD_ANNOTATION: "zone"}
-    for written, word in ((labelled(instancetypes="no"), '"no"'), (of_template, '"hosts"'), (misplaced, "no effect")):
-        (warning,) = kube.create(VMS, written, "default", dryRun="All").warnings
-        assert "kubevirt-webhook: " in warning
-        assert word in warning
-    right = labelled(instancetypes="off")
-    right["spec"]["template"]["metadata"]["annotations"] = {names.SPREAD_ANNOTATION: "zone"}
-    for written in (right, vm()):
-        assert kube.create(VMS, written, "default", dryRun="All").warnings == ()
+@pytest.mark.control("mistyped-labels")
+@pytest.mark.parametrize(
+    ("made", "word"),
+    [
+        (written("labels", instancetypes="no"), '"no"'),
+        (written("annotations", instancetypes="no"), '"no"'),
+        (written("template annotations", spread="hosts"), '"hosts"'),
+        (written("template labels", defaults="none"), '"none"'),
+        (written("template annotations", defaults="none"), '"none"'),
+        # Each counts in one of the two places alone.
+        (written("annotations", spread="zone"), "no effect"),
+        (written("labels", defaults="off"), "no effect"),
+        (written("annotations", defaults="off"), "no effect"),
+        (written("template labels", instancetypes="off"), "no effect"),
+        (written("template annotations", instancetypes="off"), "no effect"),
+        (written("template labels", spread="off"), "no effect"),
+        (written("template annotations", group="db"), "no effect"),
+        # No owner can opt out of these.
+        (written("labels", scheduling="off"), "no effect"),
+        (written("annotations", eviction="off", sizes="off"), "no effect"),
+        # Nor do these belong to a VM.
+        (written("annotations", **{"scheduler-name": "kubevirt"}), "an annotation of namespaces alone"),
+        (written("annotations", instancetype="off"), "an annotation of VMIs without a VM alone"),
+        (written("template labels", default="off"), "is it defaults?"),
+        (written("template annotations", spred="off"), "is it spread?"),
+        (written("annotations", nonsense="off"), "known are instancetypes, defaults, spread, group"),
+    ],
+)
+def test_a_mistake_in_a_vm_is_a_warning(kube: Kube, made: Json, word: str) -> None:
+    (warning,) = kube.create(VMS, made, "default", dryRun="All").warnings
+    assert "kubevirt-webhook: " in warning
+    assert word in warning
+    # `review` says the same.
+    (said,) = misplaced.warnings(made, "VM")
+    assert warning.endswith(said)
+
+
+@pytest.mark.control("mistyped-labels")
+@pytest.mark.parametrize(
+    ("place", "key", "value", "word"),
+    [
+        ("labels", "defaults", "no", '"no"'),
+        ("annotations", "spread", "none", '"none"'),
+        ("labels", "spread", "off", "no effect"),
+        ("annotations", "size-limits", "", "an annotation of namespaces alone"),
+        ("annotations", "nonsense", "", "known are instancetypes, defaults, spread, group, instancetype, preference"),
+    ],
+)
+def test_a_mistake_in_a_vmi_without_a_vm_is_a_warning(kube: Kube, place: str, key: str, value: str, word: str) -> None:
+    made = vmi_of(vm())
+    made["metadata"][place] = {f"{DOMAIN}/{key}": value}
+    (warning,) = kube.create(VMIS, made, "default", dryRun="All").warnings
+    assert word in warning
+    (said,) = misplaced.warnings(made, "VMI")
+    assert warning.endswith(said)
+    # What KubeVirt makes of a VM or a replica set has another author.
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web", "uid": "1", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    assert kube.create(VMIS, made, "default", dryRun="All").warnings == ()
+
+
+@pytest.mark.control("mistyped-labels")
+def test_an_old_mistake_is_not_said_again(kube: Kube) -> None:
+    made = written("labels", defaults="off", nonsense="x", instancetypes="no")
+    made["metadata"]["name"] = "mistaken"
+    assert len(kube.create(VMS, made, "default").warnings) == 3
+
+    def patched(**labels: str) -> tuple[str, ...]:
+        return kube.patch(VMS, "mistaken", {"metadata": {"labels": labels}}, "default").warnings
+
+    assert patched(team="a") == ()
+    (warning,) = patched(**{f"{DOMAIN}/instancetypes": "never"})
+    assert '"never"' in warning
+    kube.delete(VMS, "mistaken", "default")
+
+
+def test_what_is_valid_in_a_vm_gets_no_warning(kube: Kube) -> None:
+    off = {f"{DOMAIN}/defaults": "off", f"{DOMAIN}/instancetypes": "off"}
+    both = vm()
+    # Where it counts, and where it does not: whoever writes it twice has understood.
+    both["metadata"] |= {"labels": off}
+    both["spec"]["template"]["metadata"] |= {"labels": off, "annotations": {names.SPREAD_ANNOTATION: "zone"}}
+    for made in (both, written("labels", instancetypes="off"), written("template annotations", defaults="off"), vm()):
+        assert kube.create(VMS, made, "default", dryRun="All").warnings == ()
+
+
+def policy_of_the_faq() -> tuple[Json, Json]:
+    """The policy that docs/faq.md has for namespaces' labels, and its binding."""
+    page = (Path(__file__).parents[2] / "docs" / "faq.md").read_text()
+    block = (
+        page.partition("### Keep the labels of namespaces for admins\n")[2]
+        .partition("```yaml\n")[2]
+        .partition("```")[0]
+    )
+    policy, binding = yaml.safe_load_all(block)
+    return policy, binding
+
+
+def test_the_policy_of_the_faq_keeps_the_labels_of_namespaces_for_admins(cluster: Access, kube: Kube) -> None:
+    mode, spread = f"{DOMAIN}/scheduling", f"{DOMAIN}/spread"
+    create(kube, "kept", labels={mode: "enforce"}, annotations={spread: "zone"})
+    everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    owner = user_with(cluster, "owner-of-kept", everything, "kept")
+    change = {"apiGroups": [DOMAIN], "resources": ["namespace-policies"], "verbs": ["change"]}
+    update = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["patch"]}
+    trusted = user_with(cluster, "trusted-with-policies", [update, change])
+
+    def relabel(client: Kube, field: str = "labels", **values: str | None) -> Json:
+        written = {f"{DOMAIN}/{key}": value for key, value in values.items()} or {"team": "a"}
+        return client.patch(NAMESPACES, "kept", {"metadata": {field: written}}, dryRun="All")
+
+    relabel(owner, scheduling="off")
+    for document in policy_of_the_faq():
+        kube.apply(document)
+    try:
+        said = eventually(lambda: denial(lambda: relabel(owner, scheduling="off")), what="the policy to be in force")
+        assert said.status == HTTPStatus.FORBIDDEN
+        assert "only admins of the cluster change" in said.message
+        attempts: list[tuple[str, dict[str, str | None]]] = [
+            ("labels", {"scheduling": None}),
+            ("labels", {"eviction": "off"}),
+            ("annotations", {"spread": "off"}),
+            ("annotations", {"spread": None}),
+        ]
+        for field, values in attempts:
+            assert denial(partial(relabel, owner, field, **values)), values
+            relabel(kube, field, **values)
+            relabel(trusted, field, **values)
+        # All else of the namespace is the owner's.
+        relabel(owner)
+        relabel(owner, "annotations")
+        relabel(owner, scheduling="enforce")
+    finally:
+        for document in reversed(policy_of_the_faq()):
+            kube.delete(kube.resource_of(document), document["metadata"]["name"])

@@ -13,10 +13,12 @@ from webhook.forecast.snapshot import ClusterObjects, PodDisruptionBudget
 from webhook.k8s.types.core import Node
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.run_strategy import RunnableVm
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.machines import Claim, Migration, PersistentVolume, Vmi
 from webhook.placement.quota import ResourceQuota
 from webhook.placement.running_pods import RunningPod
+from webhook.settings.model import Settings
 
 Json = dict[str, Any]
 
@@ -68,6 +70,19 @@ def vm(
         "status": {"phase": "Running"},
     }
     return vmi, pod
+
+
+def owned(vm: tuple[Json, Json], strategy: str = "Always", **more: Any) -> Json:
+    """The VirtualMachine of a VMI, which becomes its owner; keywords go into its status."""
+    meta = vm[0]["metadata"]
+    uid = f"vm-{meta['name']}"
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": meta["name"], "uid": uid}
+    meta["ownerReferences"] = [owner | {"controller": True}]
+    return {
+        "metadata": {"name": meta["name"], "namespace": meta["namespace"], "uid": uid},
+        "spec": {"runStrategy": strategy, "template": {"spec": vm[0]["spec"]}},
+        "status": more,
+    }
 
 
 def attachment(of: Json, **requests: str) -> Json:
@@ -134,20 +149,25 @@ def snapshot(
     quotas: Sequence[Json] = (),
     updates: Json | None = None,
     classes: Sequence[Json] = (),
+    namespace: Json | None = None,
+    settings: Settings | None = None,
+    owners: Sequence[Json] | None = None,
 ) -> ClusterObjects:
     return ClusterObjects(
         nodes=_views(Node, nodes),
         pods=_views(RunningPod, [*(pod for _, pod in vms), *pods]),
         vmis=_views(Vmi, [vmi for vmi, _ in vms]),
         migrations=_views(Migration, migrations),
-        namespaces=_views(Namespace, [{"metadata": {"name": "shop", "labels": {"team": "shop"}}}]),
+        namespaces=_views(Namespace, [{"metadata": {"name": "shop", "labels": {"team": "shop"}} | (namespace or {})}]),
         budgets=_views(PodDisruptionBudget, budgets),
         claims=_views(Claim, claims),
         volumes=_views(PersistentVolume, volumes),
         quotas=_views(ResourceQuota, quotas),
         priority_classes=_views(PriorityClass, classes),
+        vms=_views(RunnableVm, owners or ()),
         kubevirt=ClusterConfig.of({"migrations": limits or {}, "evictionStrategy": strategy}),
         workload_updates=msgspec.convert(updates or {}, WorkloadUpdateStrategy),
+        settings=settings,
     )
 
 

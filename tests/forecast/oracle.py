@@ -20,9 +20,26 @@ class Simulated:
     def __init__(self, snapshot: ClusterObjects, drained: Sequence[str]) -> None:
         self.nodes: dict[str, Json] = {one.meta.name or "": msgspec.to_builtins(one) for one in snapshot.nodes}
         self.closed = {*drained, *(name for name, one in self.nodes.items() if one["spec"].get("unschedulable"))}
-        self.specs = {one.meta.name: msgspec.to_builtins(one)["spec"] for one in snapshot.vmis}
+        self.specs = {one.meta.name or "": msgspec.to_builtins(one)["spec"] for one in snapshot.vmis}
         self.pods: list[Json] = [msgspec.to_builtins(one) for one in snapshot.pods]
         self.on = {one.meta.name: one.node_name for one in snapshot.vmis}
+        # Those that are on no node.
+        self.absent: list[Json] = []
+
+    def lose(self, nodes: Sequence[str]) -> None:
+        """Have nodes be gone, and their pods on no node."""
+        self.absent += [each for each in self.pods if each["spec"]["nodeName"] in nodes]
+        self.pods = [each for each in self.pods if each["spec"]["nodeName"] not in nodes]
+        self.nodes = {name: one for name, one in self.nodes.items() if name not in nodes}
+        self.on = {name: "" if node in nodes else node for name, node in self.on.items()}
+
+    def appear(self, pod: str, node: str) -> None:
+        """Have a pod be on a node that was on none, with those that attach the volumes of its VM."""
+        new = [each for each in self.absent if each["metadata"]["name"] in (pod, f"hp-volume-{pod}")]
+        self.absent = [each for each in self.absent if each not in new]
+        for each in new:
+            each["spec"]["nodeName"] = node
+        self.pods += new
 
     def move(self, name: str, node: str) -> None:
         for pod in (self._pod(name), *self._attachments(name)):
@@ -67,11 +84,12 @@ class Simulated:
         return next(self._problems(name, node), "")
 
     def _pod(self, name: str) -> Json:
-        return next(pod for pod in self.pods if pod["metadata"]["name"] == f"virt-launcher-{name}")
+        return next(pod for pod in (*self.pods, *self.absent) if pod["metadata"]["name"] == f"virt-launcher-{name}")
 
     def _attachments(self, name: str) -> list[Json]:
         """The pods beside a VM's own one that attach its hotplugged volumes."""
-        return [pod for pod in self.pods if pod["metadata"]["name"] == f"hp-volume-virt-launcher-{name}"]
+        every = (*self.pods, *self.absent)
+        return [pod for pod in every if pod["metadata"]["name"] == f"hp-volume-virt-launcher-{name}"]
 
     def _problems(self, name: str, node: str) -> Iterator[str]:
         pod, spec = self._pod(name), self.specs[name]
@@ -119,7 +137,30 @@ class Simulated:
         there = self.nodes[other["spec"]["nodeName"]]["metadata"]["labels"]
         return bool(self.nodes[node]["metadata"]["labels"][key] == there[key])
 
+    def broken(self) -> dict[tuple[str, str], int]:
+        """The required rules of VMs that do not hold now that each is where it is, and by how much."""
+        found: dict[tuple[str, str], int] = {}
+        for name, spec in self.specs.items():
+            pod, node = self._pod(name), self.on[name]
+            for at, term in enumerate(_terms(spec.get("affinity") or {}, "podAffinity")):
+                near = [other for other in self.pods if other is not pod and _means(term, other)]
+                first = not near and _means(term, pod)
+                if not first and not any(self._same(term, node, other) for other in near):
+                    found[name, f"affinity {at}"] = 1
+            for at, spread in enumerate(spec.get("topologySpreadConstraints") or ()):
+                counts = self._counts(spread, spec)
+                over = max(counts.values(), default=0) - min(counts.values(), default=0) - spread["maxSkew"]
+                found |= {(name, f"spread {at}"): over} if over > 0 else {}
+        return found
+
     def _spread(self, spread: Json, pod: Json, spec: Json, node: str) -> Iterator[str]:
+        counts = self._counts(spread, spec)
+        here = counts.get(self.nodes[node]["metadata"]["labels"][spread["topologyKey"]], 0)
+        if here + _means(spread, pod) - min(counts.values(), default=0) > spread["maxSkew"]:
+            yield "spread"
+
+    def _counts(self, spread: Json, spec: Json) -> dict[str, int]:
+        """The pods that are to be spread, by domain."""
         key = spread["topologyKey"]
         selector = spec.get("nodeSelector") or {}
         scope = [
@@ -131,9 +172,7 @@ class Simulated:
         for other in self.pods:
             if other["spec"]["nodeName"] in scope and _means(spread, other):
                 counts[self.nodes[other["spec"]["nodeName"]]["metadata"]["labels"][key]] += 1
-        here = counts.get(self.nodes[node]["metadata"]["labels"][key], 0)
-        if here + _means(spread, pod) - min(counts.values(), default=0) > spread["maxSkew"]:
-            yield "spread"
+        return counts
 
 
 def _terms(affinity: Json, kind: str) -> list[Any]:

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 from tests.builders import config_of
 from tests.forecast import clusters
 from tests.forecast.clusters import GIB, apart, budget, filler, node, quota, snapshot, together, vm
+from tests.forecast.large_cluster import write_cluster
 from tests.forecast.oracle import Simulated, shuffled, thorough
 from tests.golden_files import Golden
 from webhook.admission.step_budget import StepBudget
+from webhook.cli.explain import from_files
 from webhook.errors import InputError
 from webhook.forecast import drain as planner
 from webhook.forecast import report
@@ -81,6 +84,21 @@ STOPS = {"strategy": "None", "labels": {"app": "x"}}
 
 
 class TestEvictions:
+    @pytest.mark.parametrize(
+        ("strategy", "stays_down"), [("Always", False), ("RerunOnFailure", True), ("Manual", True), ("Once", True)]
+    )
+    def test_who_stays_down_after_a_shutdown_is_named(self, strategy: str, stays_down: bool) -> None:
+        machine = vm("web", "a", evictionStrategy="None")
+        known = snapshot(NODES, [machine], owners=[clusters.owned(machine, strategy)])
+        unread = msgspec.structs.replace(known, vms=())
+        plans = [planner.plan(world, ["a"]).steps[0].vms[0] for world in (known, unread)]
+        assert [(each.outcome, bool(each.stays_down)) for each in plans] == [
+            ("shuts-down", stays_down),
+            ("shuts-down", False),
+        ]
+        assert [any("runStrategy" in gap for gap in each.gaps) for each in plans] == [False, True]
+        assert only("web", evictionStrategy="None").stays_down.startswith("it has no VirtualMachine")
+
     def test_a_vm_that_can_move_moves(self) -> None:
         found = only()
         assert (found.outcome, found.code, found.eligible, found.with_room) == ("moves", "migrates", 2, 2)
@@ -718,3 +736,18 @@ def test_rules_between_pods_leave_no_domain_out_of_a_hard_spread() -> None:
     nodes = [node("a", zone="1", rack="1"), node("b", zone="1", rack="1"), node("c", zone="2")]
     mover = vm("web", "a", labels=labels, topologySpreadConstraints=spread, affinity=together("rack", app="web"))
     assert code(nodes, mover) == "pods-apart"
+
+
+def test_a_rolling_drain_takes_steps_by_its_size(tmp_path: Path) -> None:
+    def steps(nodes: int) -> int:
+        budget = StepBudget(planner.MAX_STEPS)
+        directory = write_cluster(tmp_path / str(nodes), nodes, 2 * nodes)
+        assert (
+            budget.run(planner._plan, from_files(directory), (), rolling=True, parallel=1, bandwidth=None).blocks == 0
+        )
+        return budget.spent
+
+    large = steps(50)
+    # At a hundred times as many of both it would stay below the limit.
+    assert large < 3 * steps(25)
+    assert large * 100 < planner.MAX_STEPS

@@ -10,16 +10,17 @@ import pytest
 import yaml
 
 from bench.placement.profiles import SPREAD_FILE
+from tests import builders
 from tests.forecast.clusters import Json, filler, node, snapshot, vm
 from tests.forecast.test_present_state import of
 from webhook.cli.explain import from_files
-from webhook.forecast import drain, update
+from webhook.forecast import drain, loss, update
 from webhook.forecast.movers import OUTDATED
 from webhook.forecast.profiles import profiles_in
 from webhook.forecast.report import VmPlan
 from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.types.core import ConfigMap
-from webhook.placement.profiles import SHIPPED, SHIPPED_PROFILES, Profile
+from webhook.placement.profiles import ASSUMED_PROFILES, SHIPPED, SHIPPED_PROFILES, Profile
 from webhook.placement.running_pods import Service
 
 IMAGE = "registry.example/virt-launcher:v1"
@@ -99,6 +100,59 @@ def test_what_a_profile_scores_that_is_not_known_is_a_gap() -> None:
     assert any("LoadVariationRiskBalancing" in gap for gap in found.gaps)
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "found", "assumed"),
+    [
+        ("default-scheduler", {}, ""),
+        ("kubevirt", {"kubevirt": SHIPPED}, ""),
+        ("kubevirt", profiles_in([]), "the shipped one is assumed"),
+        ("another", profiles_in([]), "the stock one without ImageLocality is assumed"),
+    ],
+)
+def test_a_profile_that_was_not_found_is_a_gap(scheduler: str, found: Any, assumed: str) -> None:
+    gaps = [gap for gap in plan([node("b")], scheduler=scheduler, profiles=found).gaps if "profile" in gap]
+    assert [assumed in gap for gap in gaps] == ([True] if assumed else [])
+
+
+class TestSchedulersThatAreDown:
+    DOWN = {"kubevirt": "Lease a/b has not been renewed for 63 s"}
+    INJECTED = {"kubevirt-webhook.github.io/injected-scheduler": "kubevirt"}
+
+    @pytest.mark.parametrize(
+        ("injected", "mode", "expected"),
+        [
+            # kubevirt-webhook sets its pods back: the stock scheduler prefers the node with the image.
+            (True, "enforce", ("moves", "migrates", "listing")),
+            # In other modes nothing is taken back; and who named it waits, as without kubevirt-webhook.
+            (True, "warn", ("blocks", "scheduler-down", "")),
+            (False, "enforce", ("blocks", "scheduler-down", "")),
+        ],
+    )
+    def test_what_was_injected_falls_back_and_what_was_chosen_waits(
+        self, injected: bool, mode: str, expected: tuple[str, str, str]
+    ) -> None:
+        vmi, pod = vm("web", "a", schedulerName="kubevirt")
+        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web", "controller": True}
+        vmi["metadata"] |= {"annotations": self.INJECTED if injected else {}, "ownerReferences": [owner]}
+        pod["spec"] |= {"schedulerName": "kubevirt"}
+        pod["spec"]["containers"][0]["image"] = IMAGE
+        world = snapshot(
+            [node("a"), listing(node("listing")), node("roomy", memory="9Gi")],
+            [(vmi, pod)],
+            namespace={"labels": {"kubevirt-webhook.github.io/scheduling": mode}},
+            settings=builders.settings(),
+            owners=[{"metadata": {"name": "web", "namespace": "shop", "uid": "vm"}, "spec": {"runStrategy": "Always"}}],
+        )
+        world = msgspec.structs.replace(world, schedulers_down=self.DOWN)
+
+        found = of(drain.plan(world, ["a"]))
+        lost = loss.plan(world, ["a"]).vms
+
+        assert (found.outcome, found.code, found.to) == expected
+        assert ("63 s" in found.reason) == (found.outcome == "blocks")
+        assert [each.code == "scheduler-down" for each in lost] == [found.outcome == "blocks"]
+
+
 def test_an_update_places_by_scores_too() -> None:
     nodes = [node("a"), node("large", memory="64Gi"), node("small", memory="16Gi")]
     world = snapshot(
@@ -151,7 +205,7 @@ def test_profiles_in_config_maps() -> None:
     extended = "kind: KubeSchedulerConfiguration\nextenders: [{prioritizeVerb: x}]\nprofiles: [{schedulerName: vms}]\n"
     assert profiles_in([config_map(a=extended)])["vms"].has_scoring_extender
     # A list where it was asked for nothing keeps the profiles of before.
-    assert profiles_in([]) == SHIPPED_PROFILES
+    assert profiles_in([]) == ASSUMED_PROFILES
 
 
 def test_files_may_have_the_second_scheduler(tmp_path: Path) -> None:

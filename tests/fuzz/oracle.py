@@ -12,7 +12,7 @@ from typing import Any
 import jsonpatch
 
 from webhook import names
-from webhook.admission.decision import MAX_WARNING
+from webhook.admission.decision import LONGEST_WARNING
 from webhook.admission.wire import MAX_NOTE
 from webhook.errors import InputError
 from webhook.policy import Endpoint
@@ -31,15 +31,20 @@ MAX_SENTENCE = 4096
 
 _ANNOTATIONS = "/metadata/annotations"
 _TEMPLATES_ANNOTATIONS = "/spec/template/metadata/annotations"
+_TEMPLATE = "/spec/template/spec"
 # The fields that each policy may write: JSON pointers, and all below them.
 OWNED: Mapping[str, tuple[str, ...]] = {
-    "scheduling/pods": ("/spec/schedulerName",),
-    "scheduling/virtualmachineinstances": ("/spec/schedulerName",),
-    "scheduling/virtualmachines": ("/spec/template/spec/schedulerName",),
+    "scheduling/pods": ("/spec/schedulerName", "/spec/topologySpreadConstraints"),
+    "scheduling/virtualmachineinstances": ("/spec/schedulerName", "/spec/topologySpreadConstraints"),
+    "scheduling/virtualmachines": (
+        "/spec/template/spec/schedulerName",
+        "/spec/template/spec/topologySpreadConstraints",
+    ),
     "instancetypes/virtualmachines": ("/spec/instancetype", "/spec/preference", "/spec/template"),
     # As KubeVirt does, an instancetype and a preference write the annotations that their ``spec`` has.
     "instancetypes/virtualmachineinstances": ("/spec", _ANNOTATIONS),
     "migration/pods": ("/spec/affinity",),
+    "groups/pods": ("/spec/affinity",),
     "defaults/pods": ("/spec/tolerations", "/spec/nodeSelector", "/spec/affinity"),
     "defaults/virtualmachineinstances": (
         *("/spec/priorityClassName", "/spec/evictionStrategy", "/spec/terminationGracePeriodSeconds"),
@@ -95,7 +100,7 @@ def answer(endpoint: Endpoint, body: bytes, text: bytes) -> None:
 
 def _texts(response: Json) -> None:
     for warning in response.get("warnings", ()):
-        require(len(warning) <= MAX_WARNING, "a warning is short", len(warning))
+        require(len(warning) <= LONGEST_WARNING, "a warning is short", len(warning))
         require(not _CONTROL.search(warning), "a warning holds no control characters", warning)
     for key, note in response.get("auditAnnotations", {}).items():
         require(re.fullmatch("[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key), "a note has a qualified name", key)

@@ -15,12 +15,14 @@ from typing import Any
 import msgspec
 
 from tests import builders
+from tests.annotations import VALID
 from tests.attacks.counting import no_collection
 from tests.builders import AVAILABLE, UNAVAILABLE, Json, changed, read_node
 from tests.fuzz import oracle
 from tests.fuzz.mutation import Mutator
 from tests.policies.eviction import world as eviction
-from tests.policies.instancetypes import world as sizes
+from tests.policies.groups import world as groups
+from tests.policies.instancetypes import world as of_instancetypes
 from tests.policies.migration import world as placement
 from tests.review.memory import MemoryCluster
 from webhook import facts, names
@@ -41,6 +43,7 @@ from webhook.policies.eviction.settings import Blackout
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import BY_NAME, ENDPOINTS
+from webhook.policies.sizes.settings import REQUIRE_INSTANCETYPE_ANNOTATION, SIZE_LIMITS_ANNOTATION
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server.app import timeout_of
@@ -52,20 +55,22 @@ COUNTED = 0.05
 MODES: Mapping[str, tuple[str, ...]] = {names.ENFORCE: (names.ENFORCE,), names.OBSERVE: (names.WARN, names.AUDIT)}
 _NOW = 1_795_262_400.0
 POLICIES = tuple(BY_NAME)
-# With defaults and an allow-list, with expansion, and without anything.
+_OF_EXPANSION: Mapping[str, str] = {
+    names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
+    names.EXPAND_INSTANCETYPES_ANNOTATION: "true",
+    names.SCHEDULER_NAME_ANNOTATION: "batch",
+    REQUIRE_INSTANCETYPE_ANNOTATION: "true",
+}
+# With defaults and an allow-list, and whatever the others have not; with expansion; and without anything.
 PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "defaults": {
+        **{key: values[0] for key, values in VALID.items() if key not in _OF_EXPANSION},
         names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
         names.DEFAULT_PREFERENCE_ANNOTATION: "fedora",
         names.ALLOWED_INSTANCETYPES_ANNOTATION: "u1.*, VirtualMachineInstancetype/*",
-        names.SIZE_LIMITS_ANNOTATION: '{"cpu": {"max": 4}, "memory": {"step": "512Mi"}, "memoryPerCpu": {"max": "1G"}}',
+        SIZE_LIMITS_ANNOTATION: '{"cpu": {"max": 4}, "memory": {"step": "512Mi"}, "memoryPerCpu": {"max": "1G"}}',
     },
-    "expansion": {
-        names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
-        names.EXPAND_INSTANCETYPES_ANNOTATION: "true",
-        names.SCHEDULER_NAME_ANNOTATION: "batch",
-        names.REQUIRE_INSTANCETYPE_ANNOTATION: "true",
-    },
+    "expansion": _OF_EXPANSION,
     "nothing": {},
 }
 STATES = ("known", "absent", "unreadable", "hostile")
@@ -149,18 +154,19 @@ class FuzzWorld(MemoryCluster):
 
 def _object(kind: str, name: str) -> Json:
     if kind.endswith("nstancetype"):
-        return sizes.instancetype(name, kind)
+        return of_instancetypes.instancetype(name, kind)
     if kind.endswith("Preference"):
-        return sizes.preference(name, kind)
+        return of_instancetypes.preference(name, kind)
     if kind == "ControllerRevision":
-        return sizes.revision(name, sizes.instancetype())
+        return of_instancetypes.revision(name, of_instancetypes.instancetype())
     if kind == "VirtualMachineInstance":
-        return placement.vmi()
+        return groups.running(groups.section())
     if kind == "VirtualMachineInstanceMigration":
         return eviction.migration(name=name)
     if kind == "VirtualMachine":
-        return sizes.vm(instancetype=sizes.SMALL)
-    return eviction.pod() if kind == "Pod" else {}
+        return of_instancetypes.vm(instancetype=of_instancetypes.SMALL)
+    in_group = {"kubevirt.io": "virt-launcher", **groups.IN_GROUP}
+    return eviction.pod(labels=in_group) if kind == "Pod" else {}
 
 
 class _Kept(Observer):
@@ -199,6 +205,7 @@ class FuzzCase(msgspec.Struct, frozen=True):
         return changed(
             builders.settings(virtual_machine_instances=True),
             instancetypes=InstancetypeSettings(failure_policy=policy, missing="deny" if self.seed % 2 else "warn"),
+            groups=groups.section(groups.TOGETHER if self.seed % 2 else groups.APART),
             migration=MigrationSettings(
                 failure_policy=policy, require_right=self.seed % 3 == 0, max_unfinished=self.seed % 5
             ),

@@ -40,6 +40,7 @@ SETTINGS: Json = {
     "schedulers": {"kubevirt": {"healthCheck": f"lease {LEASE}"}},
     "server": {"shutdownSeconds": 5},
     "driftScan": {"everyMinutes": 1},
+    "preemption": {"requestMigrations": True},
 }
 COUNT = re.compile(r"guest: count=(\d+) cpus=(\d+)")
 BOOTED = re.compile(r"guest: booted cpus=(\d+) memory_kib=(\d+) blocks=(\d+) block_bytes=(0x[0-9a-f]+)")

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from hack import bundle, capabilities, dashboard, manifests, reference
+from hack.chart import write
 from hack.reference import commands, labels, metrics
 from hack.site import hooks
 from tests.cli.runner import run
@@ -35,6 +36,18 @@ ROOT, MANIFESTS = manifests.ROOT, manifests.MANIFESTS
 def test_the_manifests_of_roles() -> None:
     for file, text in manifests.rbac_files().items():
         assert file.read_text() == text, "run make manifests"
+
+
+def test_what_of_the_chart_takes_no_kustomize() -> None:
+    """tests/e2e/test_chart.py has all of it."""
+    stale = [file.name for file, text in write.without_kubectl().items() if file.read_text() != text]
+    templates = (write.CHART / "templates" / "webhooks.yaml").read_text()
+    configurations = re.findall(r"^kind: (\w+)\nmetadata:\n(?:  .+\n)*?  name: (\S+)$", templates, re.MULTILINE)
+    assert len(configurations) == 3
+    for kind, name in configurations:
+        stale += [] if "\n".join(write.entries(kind, name)) in templates else [f"webhooks.yaml: {kind} {name}"]
+
+    assert stale == [], "run make manifests"
 
 
 def test_the_manifests_of_schedulers() -> None:
@@ -93,7 +106,7 @@ def test_the_page_of_capabilities_says_what_the_modules_say() -> None:
 
 
 def test_the_pages_describe_the_code() -> None:
-    assert reference.outdated() == [], "write them again: python -m hack.reference"
+    assert reference.outdated() == [], "run make docs"
     links = set(re.findall(r"\]\(#([^)]+)\)", commands.page()))
     assert links
     assert links <= {title.replace(" ", "-") for title in re.findall(r"^## (.+)$", commands.page(), re.MULTILINE)}
@@ -111,28 +124,49 @@ def test_every_metric_is_there() -> None:
 
 
 # Formats, groups and places that begin as labels do.
-NOT_KEYS = {"admission", "runbooks", "v1"}
+NOT_KEYS = {"admission", "latest", "v1"}
 KEY = r"(?:\{(?:names\.)?DOMAIN\}|kubevirt-webhook\.github\.io)(?:/|~1)([a-z][a-z0-9-]*[a-z0-9])(?![\w/-])"
 
 
 def test_every_label_and_annotation_is_there() -> None:
     sources = [*(ROOT / "webhook").rglob("*.py"), *MANIFESTS.rglob("*.yaml")]
     named = set(re.findall(KEY, "\n".join(file.read_text() for file in sources)))
-    listed = {key.name for key in (*labels.LABELS, *labels.PARAMETERS, *labels.RECORDS)}
+    listed = {key.short_name for key in (*labels.LABELS, *labels.PARAMETERS, *labels.RECORDS)}
 
-    assert {value for value in vars(names).values() if str(value).startswith(f"{names.DOMAIN}/")} <= listed
-    assert named - NOT_KEYS <= {name.removeprefix(f"{names.DOMAIN}/") for name in listed}
+    named |= {
+        value.partition("/")[2] for value in map(str, vars(names).values()) if value.startswith(f"{names.DOMAIN}/")
+    }
+    assert sorted(named - NOT_KEYS - listed) == [], (
+        "say in hack/reference/labels.py what each is for, then run make docs"
+    )
+
+
+def test_since_when_there_is_a_label_is_what_releases_have_recorded(tmp_path: Path) -> None:
+    def since() -> dict[tuple[str, str], str]:
+        rows = [line.split(" | ") for line in labels.page(tmp_path).splitlines() if line.startswith("| `")]
+        return {(row[0].strip("| `"), row[1]): row[-1].strip("| ") for row in rows if len(row) == 7}
+
+    assert set(since().values()) == {"unreleased"}
+    for version, record in {"0.10.0": {"Namespace": ["sizes", "spread"]}, "0.9.0": {"Namespace": ["spread"]}}.items():
+        (tmp_path / version).mkdir()
+        (tmp_path / version / labels.RECORD).write_text(yaml.safe_dump(record))
+    found = since()
+    assert found["sizes", "Namespace"] == "0.10.0"
+    assert found["spread", "Namespace"] == "0.9.0"
+    assert found["spread", "template of a VM, or VMI"] == "unreleased"
+    (tmp_path / "0.11.0").mkdir()
+    (tmp_path / "0.11.0" / labels.RECORD).write_text(labels.recorded())
+    assert set(since().values()) == {"0.9.0", "0.10.0", "0.11.0"}
 
 
 def test_labels_and_annotations_of_namespaces_are_those_that_the_api_server_lets_in() -> None:
-    policy = (ROOT / "manifests" / "base" / "validation.yaml").read_text()
-    found = re.findall(r"\[('[a-z-]+'(?:,\s+'[a-z-]+')*)\]\.map\(name", policy)
+    file, text = manifests.validation_file()
+    assert file.read_text() == text, "run make manifests"
+    found = re.findall(r"\[('[a-z-]+'(?:,\s+'[a-z-]+')*)\]\.map\(name", text)
     admitted = {name for each in found for name in re.findall(r"[a-z-]+", each)} | {"metrics"}
     keys = (*labels.LABELS, *labels.PARAMETERS)
 
-    assert admitted == {key.name.rpartition("/")[2] for key in keys if key.where == "Namespace"}
-    file, text = manifests.validation_file()
-    assert file.read_text() == text, "run make manifests"
+    assert admitted == {key.short_name for key in keys if key.where == "Namespace"}, "correct hack/reference/labels.py"
     for name, values in ((key, values) for each in POLICIES for key, values in each.annotations.items() if values):
         listed = ", ".join(f"'{value}'" for value in values)
         assert re.search(rf"annotations\['{re.escape(name)}'\](\.trim\(\))? in \[{listed}\]", text), name
@@ -229,13 +263,14 @@ def test_the_objects_beside_it_are_those_of_install_in_no_namespace(made: dict[s
     assert len(made) == len(found) + 3
 
 
+@pytest.mark.control("olm-without-a-selector")
 def test_the_webhooks_are_those_of_install_by_the_endpoint_that_has_every_mode(spec: Any) -> None:
     settings = parse(b'{"events": "on", "scheduling": {"virtualMachineInstances": true}}', "settings")
     entries = {
         (one["kind"].replace("WebhookConfiguration", ""), entry["clientConfig"]["service"]["path"]): entry
         for one in configurations(settings, RegistrationTarget(only_ignore=True))
         for entry in one["webhooks"]
-        if ".enforce." in entry["name"] and "eviction" not in entry["name"]
+        if ".enforce." in entry["name"] and not any(each in entry["name"] for each in ("eviction", "namespaces."))
     }
     webhooks = spec["webhookdefinitions"]
     found = {(one["type"].replace("AdmissionWebhook", ""), one["webhookPath"]): one for one in webhooks}

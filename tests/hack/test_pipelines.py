@@ -140,6 +140,7 @@ def test_the_locks_are_renewed_on_a_schedule() -> None:
     assert re.search(r"make lock .*LOCK=--upgrade", "\n".join(all_scripts(workflow)))
 
 
+@pytest.mark.control("credentials-in-provenance")
 def test_the_provenance_publishes_no_credentials_of_the_clone() -> None:
     assert without_credentials("https://ci-token:secret@git.example/a/b.git") == "https://git.example/a/b.git"
     assert without_credentials("ssh://git@git.example/a/b.git") == "ssh://git.example/a/b.git"

@@ -108,6 +108,7 @@ def files(source: Path, archive: Archive) -> dict[str, bytes]:
     return build(source, release(archive))
 
 
+@pytest.mark.control("replaced-releases")
 def test_built_twice_it_is_the_same(
     files: dict[str, bytes], archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +205,7 @@ def test_the_bill_of_the_image_is_its_archive(files: dict[str, bytes], archive: 
     }
 
 
+@pytest.mark.control("replaced-releases")
 def test_another_image_than_the_archive_is_refused(
     source: Path, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +247,7 @@ def test_the_demo_of_a_wheel_advises_what_can_be_run_there(unpacked: Path) -> No
     assert "23 as expected, 0 different" in said
     advised = {Path(path) for path in re.findall(rf"{unpacked}\S+", said)}
     examples = unpacked / "webhook" / "_data" / "examples"
-    assert {examples, examples / "cluster", examples / "settings.yaml"} == advised
+    assert {examples / "cluster", examples / "settings.yaml", examples / "vms"} == advised
     assert all(path.exists() for path in advised)
     assert "make " not in said
     assert ", 0 failed" in command(unpacked, "test", examples)
@@ -289,4 +291,8 @@ def test_a_release_is_prepared_in_all_its_files(tmp_path: Path) -> None:
     assert versions(tmp_path) == expected("0.2.0rc1")
     assert notes(changelog.read_text(), "0.2.0rc1") == "### Added\n\n- One.\n"
     assert load(tmp_path / "tests" / "skew" / "0.2.0rc1" / "settings.yaml").server == default_settings().server
+    # In the tree of the release, everything is of a release.
+    page = (tmp_path / "docs" / "reference" / "labels.md").read_text()
+    assert "| 0.2.0rc1 |" in page
+    assert "| unreleased |" not in page
     assert all((tmp_path / name).exists() for name in changed)

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from hack import audit, interpreters, lock
+from hack import audit, interpreters, suite
 from hack.controlplane import build, bundles
+from hack.controlplane.build import location
+from hack.controlplane.bundles import CONTROL_PLANE, HELM
 from hack.gate import Gate
 from hack.guests.gate import GATE as GUESTS
-from hack.image import assemble, base
+from hack.image import base
 from hack.node import requirements
 from hack.node.gate import GATE as NODE
 from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, parse_version
@@ -39,6 +41,7 @@ def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, *packa
     return audit.main()
 
 
+@pytest.mark.control("replaced-dependencies")
 def test_what_is_known_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,26 +134,6 @@ def test_only_what_has_passed_is_not_run_again(
 
 
 # Prints the modules of the program that cannot be imported in the image.
-IMPORTS = """
-import importlib, pkgutil, sys
-from fnmatch import fnmatch
-patterns = sys.argv[1].split(",")
-class LeftOut:
-    def find_spec(self, name, path=None, target=None):
-        if any(fnmatch(name.partition(".")[0], pattern) for pattern in patterns):
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, LeftOut())
-import certs, webhook
-for package in (certs, webhook):
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not module.name.endswith("__main__"):
-            try:
-                importlib.import_module(module.name)
-            except ModuleNotFoundError as error:
-                print(module.name, error)
-"""
-
-
 def test_the_dockerfile_has_one_pinned_base_and_what_the_build_reads() -> None:
     text = (ROOT / "Dockerfile").read_text()
     name, digest = base.pinned(text)
@@ -168,18 +151,68 @@ def test_the_dockerfile_has_one_pinned_base_and_what_the_build_reads() -> None:
         assert file not in ignored
 
 
-def test_no_module_imports_what_is_left_out() -> None:
-    packages = [name.replace("-", "_").removesuffix("_py") for name in lock.NOT_IN_IMAGE]
-    left_out = [*(name.removesuffix(".py") for name in assemble.LEFT_OUT), *packages]
-    command = [sys.executable, "-c", IMPORTS, ",".join(left_out)]
-
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-
-    assert done.stdout.splitlines() == []
-
-
 def test_assembling_needs_nothing_but_the_standard_library() -> None:
     """It runs in the build stage, where this project is not installed."""
     program = str(ROOT / "hack" / "image" / "assemble.py")
     command = [sys.executable, "-I", "-S", program, "--compile", "/nowhere"]
     assert b"ModuleNotFoundError" not in subprocess.run(command, check=False, capture_output=True).stderr
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What the suite runs, in its order; pytest reports one test that was skipped, and one that is expected to fail."""
+    commands: list[str] = []
+    report = (
+        '<testsuites><testsuite><testcase><skipped type="pytest.skip" message="no Go"/></testcase>'
+        '<testcase><skipped type="pytest.xfail" message="known"/></testcase></testsuite></testsuites>'
+    )
+
+    def run(command: list[str]) -> int:
+        commands.append(" ".join(command[1:]))
+        for word in command:
+            if word.startswith("--junitxml="):
+                Path(word.partition("=")[2]).write_text(report)
+        return 0
+
+    monkeypatch.setattr(suite, "_run", run)
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
+    return commands
+
+
+def test_what_needs_no_control_plane_runs_while_one_is_built(
+    ran: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def build(of: suite.Building) -> None:
+        of.log.write_text("built\n")
+        ran.append("built")
+
+    monkeypatch.setattr(suite, "missing", lambda _: [CONTROL_PLANE])
+    monkeypatch.setattr(suite.Building, "run", build)
+
+    assert suite.main(["tests/k8s"]) == 0
+
+    parts = [one.partition(" -m ")[2] for one in ran if " pytest " in one]
+    assert [("not e2e" in part, part.endswith(" tests/k8s")) for part in parts] == [(True, True), (False, True)]
+    assert ran.index("built") < next(at for at, one in enumerate(ran) if "(e2e or page)" in one)
+    said = capfd.readouterr().out
+    assert "building once, beside the tests that need no control plane: Kubernetes control plane (about " in said
+    assert "\ntest: skipped 2: no Go\ntest: 2 tests skipped; " in said
+
+
+def test_where_all_is_built_the_tests_run_at_once(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "missing", lambda _: [])
+
+    assert suite.main([]) == 0
+
+    (tests,) = (one for one in ran if " pytest " in one)
+    assert "-m not kubevirt --junitxml" in tests
+    assert sum("coverage report" in one for one in ran) == 2
+
+
+def test_what_go_could_build_and_is_there_is_not_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environ = {"KUBEVIRT_WEBHOOK_CACHE": str(tmp_path), "PATH": str(tmp_path)}
+    assert suite.missing(environ) == []
+    (tmp_path / "go").touch(0o755)
+    assert suite.missing(environ) == [CONTROL_PLANE, HELM]
+    location(environ, bundle=HELM).mkdir(parents=True)
+    assert suite.missing(environ) == [CONTROL_PLANE]

@@ -47,6 +47,7 @@ class TestScores:
         assert scores(index, {AMD: {"L9": 10}, ARM: {"L1": 10}}) == {}
         assert scores(index, {"windows/amd64": {"L1": 10}}) == {}
 
+    @pytest.mark.control("manifests-that-lie")
     @given(st.randoms(use_true_random=False), st.integers(1, 40), st.integers(1, 12))
     @settings(max_examples=60)
     def test_scores_are_those_of_sets(self, dice: random.Random, nodes: int, layers: int) -> None:
@@ -203,6 +204,7 @@ class TestNodesOfTheIndex:
         index.learn(PlatformImage("one", AMD), [Layer("L1", 1)])
         assert index.known_images == 0
 
+    @pytest.mark.control("many-layers")
     def test_the_number_of_layers_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(layer_index, "MAX_LAYERS", 3)
         images = {"one": {"L1": 1, "L2": 1}, "two": {"L1": 1, "L3": 1}, "three": {"L4": 1}}

@@ -108,6 +108,7 @@ def test_an_index_has_an_image_for_each_platform() -> None:
     assert found == {"linux/amd64": digest(1), "linux/arm64": digest(2)}
 
 
+@pytest.mark.control("hostile-registries")
 @pytest.mark.parametrize(
     "body",
     [
@@ -134,6 +135,7 @@ def test_whatever_json_comes_there_is_a_manifest_or_an_error(value: Any) -> None
     assert isinstance(found, tuple | dict)
 
 
+@pytest.mark.control("manifests-that-lie")
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**40)), max_size=20))
 def test_an_image_has_each_layer_once_with_a_size_of_the_manifest(layers: list[tuple[int, int]]) -> None:
     found = parse_manifest(manifest(*(layer(number, size) for number, size in layers)))

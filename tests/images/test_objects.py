@@ -50,6 +50,7 @@ def test_a_node_that_lists_fifty_images_probably_has_more(images: list[list[str]
     assert images_of(node(*images), ()).is_cut is is_cut
 
 
+@pytest.mark.control("many-images")
 def test_the_annotation_of_a_runtime_adds_images_within_bounds() -> None:
     found = node(*FULL, annotation=f"quay.io/disk@{digest(7)}\nquay.io/disk@{digest(8)} junk")
     kept = images_of(found, REGISTRIES)
@@ -97,6 +98,7 @@ def test_a_pod_may_have_nothing() -> None:
     assert pod(containers=[{"name": "x"}], volumes=[{"image": {}}], imagePullSecrets=[{}]).images() == []
 
 
+@pytest.mark.control("many-images")
 def test_what_one_pod_may_ask_for_is_bounded() -> None:
     many = pod(
         containers=containers(**{f"c{number}": f"quay.io/i{number}" for number in range(500)}),
@@ -105,6 +107,7 @@ def test_what_one_pod_may_ask_for_is_bounded() -> None:
     assert (len(many.images()), len(many.pull_secrets)) == (objects.MAX_POD_IMAGES, 8)
 
 
+@pytest.mark.control("many-layers")
 def test_secrets_that_cannot_exist_are_not_kept_in_mind() -> None:
     """The API server takes any name of a pull secret, a megabyte of it too."""
     names = ["x" * 254, "../x", "pull"]

@@ -262,10 +262,20 @@ async def test_what_does_not_go_is_told(installed: InstalledWorld, golden: Golde
     "answer",
     [
         *((409, {"message": '"gitops":\n- .spec.replicas'}), (403, {"message": "forbidden"})),
+        (409, {"message": 'Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas'}),
         (409, {"message": 'conflict with "admissionsenforcer": .webhooks[name="a"].namespaceSelector'}),
         *((403, {"message": "exceeded quota: q"}), (422, b"nonsense"), (500, {}), None),
     ],
-    ids=["conflict", "forbidden", "conflict with AKS", "quota", "no status", "no message", "no answer"],
+    ids=[
+        "conflict",
+        "forbidden",
+        "conflict with kubectl",
+        "conflict with AKS",
+        "quota",
+        "no status",
+        "no message",
+        "no answer",
+    ],
 )
 async def test_refusals_are_one_sentence(
     installed: InstalledWorld, answer: tuple[int, Any] | None, golden: Golden
@@ -282,6 +292,7 @@ async def test_what_others_wrote_is_no_difference(installed: InstalledWorld) -> 
     assert await installed.installer.changes(planned()) == []
 
 
+@pytest.mark.control("fields-of-others")
 @pytest.mark.parametrize(("force", "said"), [(True, "true"), (False, "false")])
 async def test_fields_of_others_are_taken_only_by_force(force: bool, said: str) -> None:
     world, queries = InstalledWorld(force=force), []

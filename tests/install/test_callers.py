@@ -53,6 +53,7 @@ def test_blocks_are_parsed(golden: Golden) -> None:
         golden(str(caught.value))
 
 
+@pytest.mark.control("strangers-send-reviews", "invented-objects")
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_narrowed_policy_lets_the_api_server_alone_call(overlay: Overlay) -> None:
     policy, block = plan.network_policy(MANIFESTS, overlay), {"cidr": "10.0.0.1/32"}
@@ -68,10 +69,12 @@ def test_a_narrowed_policy_lets_the_api_server_alone_call(overlay: Overlay) -> N
     assert restrict_callers({"spec": {"ingress": [rule]}}, ["10.0.0.1/32"])["spec"]["ingress"] == [rule]
 
 
+@pytest.mark.control("strangers-send-reviews")
 def test_no_rule_of_openshift_lets_everybody_in() -> None:
     assert all(rule["from"] for rule in plan.network_policy(MANIFESTS, "openshift")["spec"]["ingress"])
 
 
+@pytest.mark.control("metrics-reveal-names")
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_metrics_are_not_for_everybody(overlay: Overlay) -> None:
     rules = plan.network_policy(MANIFESTS, overlay)["spec"]["ingress"]

@@ -133,11 +133,13 @@ def test_injected_constraints_go_with_their_marks(mark: str, golden: Golden) -> 
     assert cleaned(thing) == vm({}, {})
 
 
+@pytest.mark.control("forged-spread-in-cleanup")
 @pytest.mark.parametrize("found", [[OWN], [{**constraints("hostname")[0], "maxSkew": 5}], ["odd"], "odd", [], None])
 def test_the_owners_constraints_stay_and_lose_the_marks(found: Any) -> None:
     assert cleaned(spread_vm(found)) == vm({}, {}, spread=found)
 
 
+@pytest.mark.control("forged-spread-in-cleanup")
 @pytest.mark.parametrize("mark", ["off", "rack", ""])
 def test_an_annotation_that_says_nothing_takes_no_constraints_away(mark: str) -> None:
     assert cleaned(spread_vm(constraints("hostname"), mark)) == vm({}, {}, spread=constraints("hostname"))
@@ -149,6 +151,7 @@ def test_of_a_mixture_the_injected_part_goes(golden: Golden) -> None:
     assert constraints_of(cleaned(thing)) == [OWN]
 
 
+@pytest.mark.control("forged-spread-in-cleanup")
 def test_constraints_that_a_manifest_declares_stay() -> None:
     injected = constraints("hostname")
     assert constraints_of(cleaned(declared_by_apply(spread_vm(injected), *injected))) == injected
@@ -191,6 +194,7 @@ _constraints = st.none() | st.lists(st.sampled_from([*constraints("both"), OWN, 
 _annotations = st.none() | st.dictionaries(st.sampled_from([*INJECTED_ANNOTATIONS, "their/s"]), _texts)
 
 
+@pytest.mark.control("fields-of-others")
 @given(_annotations, _annotations, st.none() | _texts, _constraints, st.booleans(), st.booleans())
 def test_afterwards_no_mark_is_left_and_nothing_else_has_changed(
     outer: Json | None, inner: Json | None, scheduler: str | None, spread: Any, created: bool, allow: bool
@@ -285,6 +289,7 @@ async def test_no_answer_in_time(api: InstallMemory, golden: Golden) -> None:
     golden(str(caught.value))
 
 
+@pytest.mark.control("deep-objects-in-scans")
 @pytest.mark.parametrize("levels", [200, *range(930, 990, 4), 1100, 9_000])
 @pytest.mark.parametrize("place", ["labels", "mark", "scheduler"])
 async def test_one_vm_of_any_depth_keeps_no_other_from_being_cleaned(

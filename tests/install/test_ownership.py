@@ -33,6 +33,7 @@ def test_helm_does_not_apply_and_what_the_former_tool_does_not_own_stays() -> No
     assert rename_manager([entry("new", IMAGE)], "old", "new") is None
 
 
+@pytest.mark.control("fields-taken-over")
 async def test_only_the_version_that_was_read_is_changed() -> None:
     api = InstallMemory()
     metadata = {**DEPLOYMENT["metadata"], "managedFields": [entry("old", IMAGE)]}

@@ -47,6 +47,7 @@ def test_the_right_to_choose_nodes_is_asked_of_the_api_server() -> None:
     assert "request.userInfo.username == 'system:serviceaccount:virt:kubevirt-apiserver'" in asked
 
 
+@pytest.mark.control("account-of-kubevirts-name")
 def test_an_account_that_any_tenant_can_have_is_nobodys() -> None:
     with pytest.raises(InputError, match=r"kubevirt\.namespace"):
         made("migration: {requireRight: true}")

@@ -24,6 +24,7 @@ from webhook.install.registration import (
 from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.types.meta import ApiStatus
 from webhook.policies.eviction.settings import EvictionSettings
+from webhook.policies.headroom.settings import HeadroomSettings
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.registry import POLICIES
@@ -67,9 +68,9 @@ def test_three_configurations_sort_around_kubevirts_own() -> None:
         ("ValidatingWebhookConfiguration", "kubevirt-webhook"),
     ]
     assert names[0][1] < "virt-api-mutator" < "virt-launcher-pod-mutator" < names[1][1] > "stork-webhook"
-    # Pods alone are seen last.
-    are_pods = [{entry["name"].startswith("pods.") for entry in each["webhooks"]} for each in made]
-    assert are_pods == [{False}, {True}, {False}]
+    # Pods alone are seen last. What validates is called at once.
+    are_pods = [{entry["rules"][0]["resources"][0][:4] == "pods" for entry in each["webhooks"]} for each in made]
+    assert are_pods[:2] == [{False}, {True}]
 
 
 def test_pods_come_last_and_again() -> None:
@@ -86,6 +87,7 @@ def test_no_entry_has_an_empty_part() -> None:
     assert [name for name, entry in entries().items() if not all(entry.values())] == []
 
 
+@pytest.mark.control("outage-blocks-the-cluster")
 def test_what_every_entry_promises() -> None:
     same = {"sideEffects": "None", "timeoutSeconds": 3, "matchPolicy": "Equivalent", "admissionReviewVersions": ["v1"]}
     for name, each in entries().items():
@@ -94,9 +96,9 @@ def test_what_every_entry_promises() -> None:
         assert each.items() >= {**same, "failurePolicy": "Fail" if validates else "Ignore"}.items()
         assert "caBundle" not in each["clientConfig"]
         (rule,) = each["rules"]
-        assert "objectSelector" not in each or rule["resources"] == ["pods"]
         resource, policy, *_ = name.split(".")
-        assert rule["resources"] == ["pods/eviction" if policy == "eviction" else resource]
+        assert "objectSelector" not in each or resource in ("pods", "virtualmachineinstances")
+        assert rule["resources"] == ["pods/eviction" if "eviction" in (policy, resource[:-1]) else resource]
     # Events are a side effect.
     assert {each["sideEffects"] for each in entries(made(events=True)).values()} == {"NoneOnDryRun"}
 
@@ -114,6 +116,7 @@ def test_opting_in(stage: str, settings: Json, operator: str, values: list[str])
     assert first == {"key": f"{DOMAIN}/scheduling", "operator": operator, "values": values}
 
 
+@pytest.mark.control("outage-blocks-the-cluster", "takeover-lies")
 def test_namespaces_that_are_never_matched() -> None:
     """And more selectors from the settings."""
     more = NamespaceSelector(match_expressions=(MatchExpression(key="team", operator="Exists"),))
@@ -134,8 +137,11 @@ def test_resources_that_are_switched_off_are_not_asked_about() -> None:
             found.setdefault(policy, set()).add(resource)
         return found
 
-    everything = {policy.name: {each.resource for each in policy.endpoints} for policy in POLICIES}
+    everything = {policy.name: {each.segment for each in policy.endpoints} for policy in POLICIES}
     assert everything["instancetypes"] == {"virtualmachines", "virtualmachineinstances"}
+    watching = changed(builders.settings(), headroom=HeadroomSettings(enabled=True))
+    assert asked(watching) == everything | {"scheduling": {"pods", "virtualmachines"}}
+    del everything["headroom"]
     assert asked(builders.settings()) == everything | {"scheduling": {"pods", "virtualmachines"}}
 
     other = builders.settings(virtual_machines=False, virtual_machine_instances=True)
@@ -156,6 +162,7 @@ def test_service_and_url() -> None:
     assert configurations(builders.settings(), target)[1]["metadata"]["name"] == "zz-kubevirt-webhook-local"
 
 
+@pytest.mark.control("takeover-lies")
 def test_the_account_is_exact_where_kubevirt_is_known() -> None:
     made_by = conditions(entry("pods", kubevirt_namespace="cnv"))["made-by-kubevirt"]
     assert '"system:serviceaccount:cnv:kubevirt-controller"' in made_by
@@ -200,6 +207,7 @@ def test_an_admin_chooses_what_becomes_of_requests_while_nobody_answers(policy: 
     assert {each["failurePolicy"] for each in (*only_ignore.values(), *mutating.values())} == {"Ignore"}
 
 
+@pytest.mark.control("allow-list-while-down")
 def test_kubevirts_own_updates_pass_where_nobody_answers() -> None:
     def exempt(settings: Settings, stage: str = "enforce") -> str | None:
         return conditions(entries(settings, kind="V")[VM_RULES.format(stage)]).get("no-update-by-kubevirt")

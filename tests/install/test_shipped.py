@@ -15,7 +15,9 @@ import yaml
 
 from tests.e2e.support.manifests import parse
 from webhook import names
+from webhook.install import stored_settings
 from webhook.placement.machines import CLAIMS, VOLUMES
+from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES
 from webhook.policies.migration.virtualmachineinstancemigrations import PIN_RESOURCE, PIN_VERB
 from webhook.server.page.views import PATH
 
@@ -32,6 +34,7 @@ def pod_of(file: Path) -> tuple[Any, Any]:
     return pod, container
 
 
+@pytest.mark.control("container-only-serves")
 @each_manifest
 def test_it_may_do_nothing_but_serve(file: Path) -> None:
     pod, container = pod_of(file)
@@ -46,18 +49,21 @@ def test_it_may_do_nothing_but_serve(file: Path) -> None:
     assert file.stem.startswith("scheduler-") or container["resources"]["limits"]["memory"]
 
 
+@pytest.mark.control("outage-blocks-the-cluster")
 @each_manifest
 def test_it_runs_on_the_stock_scheduler(file: Path) -> None:
     """The pod must not wait for the scheduler that the webhook injects, since that one may wait for the webhook."""
     assert pod_of(file)[0].get("schedulerName", "default-scheduler") == "default-scheduler"
 
 
+@pytest.mark.control("strangers-image")
 @each_manifest
 def test_no_manifest_names_an_image_that_a_registry_could_have(file: Path) -> None:
     """A cluster must not run an image that a stranger pushes under the name of a placeholder."""
     assert not re.fullmatch(r"[\w][\w.-]{0,127}", pod_of(file)[1]["image"].rpartition(":")[2])
 
 
+@pytest.mark.control("group-root-and-shells")
 def test_it_is_in_no_group_of_root() -> None:
     """A kubelet takes the user of the image, and not its group."""
     ((user, group),) = re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)
@@ -66,11 +72,13 @@ def test_it_is_in_no_group_of_root() -> None:
     assert context["runAsGroup"] > 0
 
 
+@pytest.mark.control("group-root-and-shells")
 def test_on_openshift_the_scc_chooses_user_and_group() -> None:
     for part in pod_of(ROOT / "manifests" / "rendered" / "openshift.yaml"):
         assert not {"runAsUser", "runAsGroup", "fsGroup"} & part["securityContext"].keys()
 
 
+@pytest.mark.control("container-only-serves")
 def test_the_image_starts_the_program_and_no_shell() -> None:
     last = DOCKERFILE.split("\nFROM ")[-1]
     commands = dict(re.findall(r"^(ENTRYPOINT|CMD|USER|RUN) (.*)$", last, re.MULTILINE))
@@ -98,8 +106,14 @@ def test_each_role_grants_what_its_name_says() -> None:
     assert {grant[:2] for grant in granted(ROLES["migrate"])} == {migrations}
     for name in ("explain", "explain-nodes"):
         assert {verb for _, _, verb in granted(ROLES[name])} <= {"get", "list"}
+    # Of the default one `explain vm` reads whether it exists, as the server does.
+    classes = (PRIORITY_CLASSES.group, PRIORITY_CLASSES.plural)
+    assert {(*classes, verb) for verb in ("get", "list")} <= granted(ROLES["explain-nodes"])
+    settings = [rule for rule in ROLES["explain-nodes"]["rules"] if "configmaps" in rule["resources"]]
+    assert [rule.get("resourceNames") for rule in settings] == [[stored_settings.NAME]]
 
 
+@pytest.mark.control("account-reads-too-much")
 def test_no_role_says_everything() -> None:
     for role in ROLES.values():
         assert (role["apiVersion"], role["kind"]) == ("rbac.authorization.k8s.io/v1", "ClusterRole")
@@ -107,11 +121,13 @@ def test_no_role_says_everything() -> None:
         assert not any("*" in part for grant in granted(role) for part in grant)
 
 
+@pytest.mark.control("page-shows-everything")
 def test_the_page_is_got_and_no_resource_with_it() -> None:
     (role,) = load("page")
     assert role["rules"] == [{"nonResourceURLs": [PATH], "verbs": ["get"]}]
 
 
+@pytest.mark.control("permissions-for-layers", "takeover-reads-secrets")
 def test_pull_secrets_are_read_by_name_in_one_namespace() -> None:
     role, binding = load("pull-secrets")
     name = role["metadata"]["name"]
@@ -120,6 +136,7 @@ def test_pull_secrets_are_read_by_name_in_one_namespace() -> None:
     assert all(rule["resourceNames"] for rule in role["rules"])
 
 
+@pytest.mark.control("volumes-in-explanations")
 def test_volumes_are_only_read_by_name() -> None:
     """As the placement of a VM reads them: it lists no claims, and no Secret comes with a volume."""
     role, binding = load("volumes")

@@ -45,6 +45,7 @@ def every_command_refuses(path: Path) -> None:
         assert "Traceback" not in result.stderr
 
 
+@pytest.mark.control("bombs-and-pipes-as-files")
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", [pipe, listening, device, directory, loop])
 def test_what_is_no_regular_file_is_refused_at_once(make: Callable[[Path], None], tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def test_what_is_no_regular_file_is_refused_at_once(make: Callable[[Path], None]
     every_command_refuses(path)
 
 
+@pytest.mark.control("bombs-and-pipes-as-files")
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", [pipe, listening, device])
 def test_such_a_thing_among_a_directory_s_files_is_told_beside_the_others(
@@ -88,6 +90,7 @@ def test_what_is_no_name_of_a_file_is_told(name: str) -> None:
         read_file(name, 99)
 
 
+@pytest.mark.control("bombs-and-pipes-as-files")
 def test_a_bomb_is_put_out_before_it_has_unfolded(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     bomb = gzip.compress(b"\0" * 60_000_000)
     assert len(bomb) < 60_000
@@ -110,6 +113,7 @@ def test_a_bomb_is_put_out_before_it_has_unfolded(monkeypatch: pytest.MonkeyPatc
     assert decompress(gzip.compress(b"\0" * 1_000_000), 1 << 30, "a.gz") == b"\0" * 1_000_000, "small ones may"
 
 
+@pytest.mark.control("bombs-and-pipes-as-files")
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", ["a.yaml.gz", "a.json.gz"])
 def test_a_bomb_among_the_command_s_files_is_one_sentence(name: str, tmp_path: Path) -> None:
@@ -118,6 +122,7 @@ def test_a_bomb_among_the_command_s_files_is_one_sentence(name: str, tmp_path: P
         assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
 
 
+@pytest.mark.control("bombs-and-pipes-as-files")
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", ["a.yaml", "a.json"])
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000], ids=["list", "mapping"])
@@ -126,6 +131,7 @@ def test_depth_is_one_sentence_for_every_command(name: str, text: str, tmp_path:
     every_command_refuses(tmp_path / name)
 
 
+@pytest.mark.control("bombs-and-pipes-as-files")
 async def test_a_kubeconfig_of_aliases_does_not_unfold(tmp_path: Path) -> None:
     names = "abcdefghij"
     lines = [f"{name}: &{name} [{f'*{before},' * 10}]" for before, name in itertools.pairwise(names)]

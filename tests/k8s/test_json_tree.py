@@ -15,12 +15,14 @@ from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.types.views import VirtualMachine
 
 
+@pytest.mark.control("deep-objects-in-scans")
 @given(JSON_VALUES, st.integers(0, 5), st.sampled_from([None, 1]), st.booleans())
 def test_it_is_what_recursion_would_make_of_it(value: Any, levels: int, indent: int | None, ascii_only: bool) -> None:
     body = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode(errors="surrogatepass")
     assert json.loads(flatten(body, levels).decode(errors="surrogatepass")) == plainly(value, levels)
 
 
+@pytest.mark.control("deep-objects-in-scans")
 def test_depth_costs_nothing() -> None:
     for opener, closer in ((b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]"), (b'{"a" : [ ', b" ] }")):
         body = opener * 50_000 + b"1" + closer * 50_000
@@ -40,6 +42,7 @@ def nested(levels: int, kind: str = "mixed") -> Any:
     return value
 
 
+@pytest.mark.control("unreadable-vms")
 @pytest.mark.parametrize("kind", ["list", "dict", "mixed"])
 def test_the_limit_is_exact(kind: str) -> None:
     assert not is_too_deep(nested(MAX_LEVELS, kind))

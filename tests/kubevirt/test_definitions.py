@@ -72,6 +72,7 @@ def test_a_field_is_known_where_the_definitions_have_it_whatever_the_release_has
     assert release_of(older, without(fields.PREFERENCE)).unknown_fields(fields.PREFERENCE) == frozenset()
 
 
+@pytest.mark.control("mixed-releases")
 def test_during_an_update_a_field_must_be_known_to_both() -> None:
     said, older = without(fields.VMI, "utilityVolumes"), Version(1, 8, 4)
     assert release_of(older, replace(said, is_settled=False)).unknown_fields(fields.VMI) == {
@@ -125,6 +126,7 @@ SPECS = {
 }
 
 
+@pytest.mark.control("broken-definitions")
 @given(st.data())
 def test_whatever_the_definitions_lack_the_rules_work_and_write_none_of_it(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([*SPECS, fields.VIRTUAL_MACHINE, fields.VMI]))

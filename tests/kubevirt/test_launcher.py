@@ -58,6 +58,7 @@ def owned(kind: str, api_version: str = "v1", *, controller: bool = True) -> lis
 CLAIM = owned("PersistentVolumeClaim")
 
 
+@pytest.mark.control("forged-disk-transfers")
 @pytest.mark.parametrize(
     ("labels", "owners", "what"),
     [

@@ -92,6 +92,7 @@ def test_templates_that_make_no_vm(given: Any, where: str) -> None:
     assert not isinstance(caught.value, MissingParametersError)
 
 
+@pytest.mark.control("templates-that-multiply")
 def test_what_parameters_add_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(templates, "MAX_ADDED_CHARACTERS", 1000)
     assert len(made({"a": "${A}" * 10}, {"name": "A", "value": "x" * 100})["a"]) == 1000

@@ -102,6 +102,16 @@ CASES: dict[str, AlertCase] = {
     "KubevirtWebhookBundleMismatch": _of_label("ca_bundle_match", "0x40", "1x40", configuration="a"),
     "KubevirtWebhookStale": _of_label("staleness_seconds", "0+60x40", "60x40", watch="nodes"),
     "KubevirtWebhookSchedulerDown": _of_label("scheduler_available", "0x40", "1x40", scheduler="kubevirt"),
+    # The series of a reason is there only once there was one.
+    "KubevirtWebhookPreemptorUnknown": AlertCase(
+        _ours("decisions_total", "_x70 1x70", policy="preemption", reason="user-not-known"),
+        IN,
+        [
+            _ours("decisions_total", "5x140", policy="preemption", reason="user-not-known"),
+            _ours("decisions_total", "0+1x140", policy="preemption", reason="migration-requested"),
+        ],
+        at="90m",
+    ),
     "KubevirtWebhookErrors": _of_value("decisions_total", "decision", "error", "denied"),
     "KubevirtWebhookOverloaded": _of_value("requests_total", "code", "429", "200"),
     "KubevirtWebhookAuditDropped": AlertCase(
@@ -147,7 +157,7 @@ def _test(name: str, alert: str, series: Series, at: str, expected: list[dict[st
 
 
 RUNBOOKS = "docs/runbooks.md"
-BASE = "https://kubevirt-webhook.github.io/runbooks"
+BASE = "https://kubevirt-webhook.github.io/latest/runbooks"
 
 
 def promtool(prometheus: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -174,6 +184,7 @@ def test_promtool_accepts_the_rules(prometheus: Path, tmp_path: Path) -> None:
     assert f"{len(ALERTS) + len(RECORDS)} rules found" in done.stdout
 
 
+@pytest.mark.control("unreachable-replicas")
 def test_every_alert_fires_and_stays_quiet(prometheus: Path, tmp_path: Path) -> None:
     assert CASES.keys() == ALERTS.keys()
     assert all(case.fires and case.quiet for case in CASES.values())
@@ -209,6 +220,10 @@ def test_every_alert_says_what_to_do_and_its_runbook_has_impact_causes_and_comma
 
     text = (ROOT / RUNBOOKS).read_text()
     (section,) = re.findall(rf"^## {alert}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    rule = ALERTS[alert]
+    when = f"once this has held for {rule['for']}" if "for" in rule else "as soon as this holds"
+    stated = f"Severity: {rule['labels']['severity']}. It fires {when}:\n\n```promql\n{rule['expr'].strip()}\n```\n"
+    assert section.startswith(f"\n{stated}")
     for part in ("**Impact.** ", "**Causes.** ", "**What to do.** "):
         assert part in section
     (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)

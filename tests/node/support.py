@@ -59,7 +59,14 @@ class NodeInstallation(Access):
         return done
 
     def install(self, image: str = IMAGE, *more: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return self.run("install", f"--config={self.settings}", f"--image={image}", *more, check=check)
+        done = self.run("install", f"--config={self.settings}", f"--image={image}", *more, check=False)
+        assert not check or done.returncode == 0, done.stdout + done.stderr + self._last_words()
+        return done
+
+    def _last_words(self) -> str:
+        """What replicas that have ended wrote last, which nobody can ask for once the nodes are gone."""
+        logs = ("logs", f"--selector={SELECTOR}", "--previous", "--tail=30")
+        return self.kubectl("-n", NAMESPACE, *logs, check=False).stdout
 
     def offer_namespace(self) -> None:
         """A namespace that has opted in; returns once both replicas are ready, and its VMs are changed."""

@@ -24,6 +24,8 @@ LAYERS_CA = "/etc/kubevirt-webhook-layers/ca.crt"
 WITH_ALL: dict[str, Any] = {
     **SETTINGS,
     "events": "on",
+    "preemption": {"requestMigrations": True},
+    "headroom": {"enabled": True},
     "admin": {"listen": "0.0.0.0:8090", "metrics": True},
     "layers": {"listen": "0.0.0.0:8446", "clientCaFile": LAYERS_CA, "clientNames": ["system:kube-scheduler"]},
     "instancetypes": {"fidelityCheck": {"sample": 5}},

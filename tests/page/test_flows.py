@@ -97,6 +97,7 @@ def test_health_over_time(site: Site) -> None:
     expect(page.get_by_role("article", name="Certificate serving")).to_contain_text("Expires")
 
 
+@pytest.mark.control("markup-on-the-page")
 def test_what_a_tenant_names_its_objects_stays_text(site: Site) -> None:
     name = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202e\x1b[31m"
     pod = launcher_pod()

@@ -70,6 +70,7 @@ def test_pod_level_and_overhead() -> None:
     assert read_resource_list({"cpu": "lots", "memory": None, "a/b": 1}) == {"a/b": 10**9}
 
 
+@pytest.mark.control("thousands-of-requests")
 def test_thousands_of_containers_and_resources_take_steps_by_their_number() -> None:
     steps = 0
 
@@ -208,6 +209,7 @@ def test_huge_pages_hold_the_guest_and_memory_the_rest(domain: Json, expected: d
 
 
 class TestDevices:
+    @pytest.mark.control("vm-looks-unplaceable")
     def test_devices_of_the_guest(self) -> None:
         devices = {
             "gpus": [{"name": "one", "deviceName": "nvidia.com/A100"}, {"name": "claimed", "claimName": "c"}],
@@ -259,6 +261,7 @@ class TestDevices:
         # A present pod says itself what it requests.
         assert found(lambda _: True, compute_pod({"cpu": "100m"})) == []
 
+    @pytest.mark.control("vm-looks-unplaceable")
     def test_resources_of_networks_are_requested_as_long_as_there_are_networks(self) -> None:
         launcher = compute_pod({FOO: "2"})
         attached = [{"name": "one", "multus": {"networkName": "sriov"}}, {"name": "default", "pod": {}}, None]
@@ -277,6 +280,7 @@ class TestDevices:
         (gap,) = target_pod_demand(machine(), compute_pod({}, resourceClaims=[{"name": "gpu"}])).gaps
         assert "ResourceClaims" in gap
 
+    @pytest.mark.control("vm-looks-unplaceable")
     def test_what_the_present_node_does_not_offer_either_is_provided_in_another_way(self) -> None:
         """By DRA, or by a scheduler that ignores it: then allocatable says nothing."""
         vm, launcher = machine({"resources": {"requests": {FOO: "1"}}}), compute_pod({"memory": "1Gi", FOO: "1"})
@@ -289,6 +293,7 @@ class TestDevices:
         assert target_pod_demand(vm, launcher, node()).requests[FOO] == 1
 
 
+@pytest.mark.control("thousands-of-requests")
 def test_a_pod_with_thousands_of_resources() -> None:
     many = {f"example.com/r{number}": "1" for number in range(5000)}
     found = target_pod_demand(machine({"resources": {"requests": many}}), compute_pod(many))

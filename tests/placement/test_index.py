@@ -45,6 +45,7 @@ def test_which_nodes_have_less(changes: list[tuple[int, int | None]], asked: lis
         assert amounts.below(amount) == sum(1 << position for position, its in has.items() if its < amount)
 
 
+@pytest.mark.control("thousands-of-requests")
 def test_a_question_costs_few_unions_where_every_node_has_an_amount_of_its_own() -> None:
     amounts = NumberIndex()
     for position in range(5000):
@@ -275,6 +276,7 @@ def test_labels_of_some_eligible_nodes_that_are_for_people_and_name_more_than_on
     assert suggested(serial, (1 << 100) - 1) == []
 
 
+@pytest.mark.control("page-takes-the-processor")
 def test_the_work_does_not_grow_with_the_nodes() -> None:
     steps = []
     for count in (50, 5000):

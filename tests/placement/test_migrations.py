@@ -132,6 +132,9 @@ def test_how_an_evacuation_is_ended_depends_on_the_release() -> None:
     path = "/apis/subresources.kubevirt.io/v1/namespaces/shop/virtualmachineinstances/web/evacuate/cancel"
     assert f'echo \'{{"evacuationNodeName":"a"}}\' | kubectl replace -f - --raw {path}' in words["1.9.0"]
     assert "evacuate" not in words["1.6.0"]
+    # The API server asks for the first segment, virt-api for both; the roles admin and edit have the second alone.
+    for subresource in ("evacuate,", "evacuate/cancel"):
+        assert f"update on virtualmachineinstances/{subresource}" in words["1.9.0"].replace("and on", "update on")
 
 
 def test_the_taint_by_which_kubevirt_evacuates_a_whole_node_comes_off_first() -> None:

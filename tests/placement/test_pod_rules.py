@@ -125,6 +125,7 @@ def test_rules_of_others_mean_a_pod_by_its_labels(found: RuleIndex) -> None:
     assert [excluded(found, info("web", app=app)) for app in "xy"] == [{POD_ANTI_AFFINITY: 0b100}, {}]
 
 
+@pytest.mark.control("rules-between-pods")
 def test_too_many_rules_about_the_same_pods_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_rules, "MOST_RULES", 5)
     vms = [vm(f"vm-{number}", "a", labels={"app": "x"}, affinity=apart(app="x", n=str(number))) for number in range(9)]
@@ -132,6 +133,7 @@ def test_too_many_rules_about_the_same_pods_are_a_gap(monkeypatch: pytest.Monkey
     assert (len(found.gaps), found.moves, found.blocks) == (1, 9, 0)
 
 
+@pytest.mark.control("rules-between-pods")
 def test_rules_that_tenants_write_by_the_thousand_take_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each about the same pods, no two alike: every pod is compared with so many of them at most."""
     monkeypatch.setattr(pod_rules, "MOST_RULES", 50)

@@ -10,6 +10,7 @@ import yaml
 
 from bench.placement.profiles import SPREAD_FILE
 from webhook.placement.profiles import (
+    ASSUMED_OTHER,
     BALANCE,
     FIT,
     IMAGES,
@@ -139,4 +140,4 @@ def test_extenders_are_named_and_those_that_score_are_known() -> None:
 
 def test_which_profile_a_scheduler_has() -> None:
     found = [profile_of(SHIPPED_PROFILES, name) for name in ("", "default-scheduler", "kubevirt", "another")]
-    assert found == [STOCK, STOCK, SHIPPED, OTHER]
+    assert found == [STOCK, STOCK, SHIPPED, ASSUMED_OTHER]

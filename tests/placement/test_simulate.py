@@ -336,6 +336,22 @@ def test_without_kept_scores_a_small_cluster_is_scored_as_with_them(data: st.Dat
     assert not keeping.simulation.has_sampled
 
 
+def test_what_is_kept_of_changes_is_bounded_and_scores_stay_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulation that lives on, and tries thousands of moves a second, would keep a number of each."""
+    monkeypatch.setattr(simulate, "_MOST_CHANGES", 7)
+    keeping, fresh = (Cluster([node(name) for name in "abc"], [pod("x"), pod("y", "2Gi")]) for _ in range(2))
+    for step in range(50):
+        for cluster in (keeping, fresh):
+            cluster.bind("y", "abc"[step % 3])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(simulate, "_MOST_CHANGES", 0)
+            expected = fresh.ties("x")
+        assert keeping.ties("x") == expected
+        for cluster in (keeping, fresh):
+            cluster.simulation.unbind(cluster.pods["y"], step % 3)
+        assert len(keeping.simulation._changes) <= 7
+
+
 @pytest.mark.parametrize(("fills", "best"), [(False, "n1"), (True, "n0")])
 @pytest.mark.parametrize("most", [0, 1])
 def test_a_sample_has_the_nodes_that_scores_favor(

@@ -53,7 +53,8 @@ def evaluate(path: str, body: Json, facts: Facts, settings: Any) -> Decision:
     endpoint = BY_PATH[path]
     received = endpoint.codec.decode(msgspec.json.encode(body))
     assert not received.malformed
-    return from_memory(endpoint.handler(received.request.object, received.request, facts, settings))
+    request = received.request
+    return from_memory(endpoint.handler(endpoint.object_of(request), request, facts, settings))
 
 
 def changes(decision: Decision) -> dict[tuple[str, ...], Any]:

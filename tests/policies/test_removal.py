@@ -22,6 +22,7 @@ from tests.cli.test_serve import FILES, Serving, example, serving
 from tests.doctor.world import cluster
 from tests.policies.eviction import world as eviction
 from webhook import names
+from webhook.forecast import report
 from webhook.policies.meanings import MEANINGS
 from webhook.policies.registry import BY_PATH, POLICIES
 from webhook.policy import AnyPolicy
@@ -122,7 +123,7 @@ def test_configurations_settings_and_pages_have_nothing_of_it(removed: AnyPolicy
     del expected[removed.name]
     assert yaml.safe_load(shown.output) == expected
     codes = {code for code, meaning in MEANINGS.items() if meaning.policies != (removed.name,)}
-    assert set(re.findall(r"^\| `(.+?)` \|", messages.output, re.MULTILINE)) == codes
+    assert set(re.findall(r"^### `(.+)`$", messages.output, re.MULTILINE)) == codes | report.MEANINGS.keys()
     assert f"## {removed.name}" in (ROOT / "docs" / "reference" / "settings.md").read_text()
     sections = set(re.findall(r"^## (\w+)$", settings.output, re.MULTILINE))
     assert sections >= {*NAMES} - {removed.name}
@@ -163,7 +164,7 @@ def test_doctor_checks_the_others(removed: str, files: Path) -> None:
     findings = json.loads(done.output)["findings"]
     found = {each["code"]: each for each in findings}
 
-    own = {"instancetypes": "pools", "migration": "pinning", "defaults": "defaults"}
+    own = {"instancetypes": "pools", "migration": "pinning", "defaults": "defaults", "groups": "groups"}
     assert {each["check"] for each in findings} & {*own.values()} == {own[each] for each in own if each != removed}
     counted = found["opted-in"]["found"]
     assert [each for each in NAMES if f"{each}: 1 enforce" in counted] == [each for each in NAMES if each != removed]

@@ -17,7 +17,7 @@ from tests.builders import Json, changed, known, vmi
 from webhook.admission.audit import Record
 from webhook.admission.wire import MAX_NOTE
 from webhook.cluster.source import Cluster
-from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, ObjectKey
+from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, ObjectKey, VerdictKey
 from webhook.k8s.types.meta import Namespace
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.migration.settings import MigrationSettings
@@ -52,6 +52,8 @@ class MemoryCluster(Cluster):
 
     async def read(self, key: Key[Any], deadline: float) -> Any:
         self.reads.append(key)
+        if isinstance(key, VerdictKey):
+            return key.judge()
         return self.facts[self.given(key)]
 
     def given(self, key: Key[Any]) -> Key[Any]:

@@ -14,16 +14,32 @@ import msgspec
 import pytest
 
 from tests import builders
+from tests.annotations import MISTAKES
 from tests.builders import Json, changed, config_of, installed, known, opted_in, review, vm
 from tests.golden_files import Golden
 from tests.policies.defaults import world as of_defaults
 from tests.policies.eviction import world as eviction
-from tests.policies.instancetypes import world as sizes
+from tests.policies.groups import world as of_groups
+from tests.policies.headroom import world as starts
+from tests.policies.instancetypes import world as of_instancetypes
 from tests.policies.migration import world as migrations
+from tests.policies.preemption import world as preempted
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
 from webhook.admission.reasons import common
-from webhook.facts import AccessKey, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, SchedulerKey, VmiKey
+from webhook.facts import (
+    AccessKey,
+    HeadroomKey,
+    Key,
+    KubeVirtKey,
+    ListKey,
+    NamespaceKey,
+    NodesKey,
+    ObjectKey,
+    SchedulerKey,
+    VerdictKey,
+    VmiKey,
+)
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, NAMED_BY_VMS, REVISIONS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
@@ -34,25 +50,29 @@ from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
 from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
 from webhook.policies import registry
 from webhook.policies.defaults import reasons as defaults
-from webhook.policies.defaults.settings import DefaultsSettings
 from webhook.policies.eviction.settings import EvictionSettings
+from webhook.policies.groups import reasons as groups
+from webhook.policies.groups.settings import GroupSettings
+from webhook.policies.headroom import reasons as headroom
+from webhook.policies.headroom.settings import HeadroomSettings
 from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.migration import reasons as migration
 from webhook.policies.migration.settings import MigrationSettings
 from webhook.policies.naming import reasons as naming
+from webhook.policies.preemption import reasons as preemption
+from webhook.policies.preemption.settings import PreemptionSettings
 from webhook.policies.registry import BY_PATH
 from webhook.policies.scheduling import reasons as scheduling
-from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.policies.sizes.settings import SizeSettings
 from webhook.policy import AnyPolicy
 from webhook.review.reviewer import Evaluation, Reviewer
+from webhook.settings.policy_section import PolicySettings
 
 Facts = Mapping[Key[Any], object]
-Section = (
-    DefaultsSettings | EvictionSettings | InstancetypeSettings | MigrationSettings | SchedulingSettings | SizeSettings
-)
 
+# Of a review: more than a loaded machine takes.
+SECONDS = 60
 RESERVATIONS = [f"pr.kubevirt.io/lun-{number}" for number in range(machines.MOST_RESERVATIONS)]
 
 
@@ -77,7 +97,7 @@ class RemoteCluster(MemoryCluster):
 
 
 async def evaluated(
-    path: str, body: Json, facts: Facts, section: Section | None, kind: type[RemoteCluster] = RemoteCluster
+    path: str, body: Json, facts: Facts, section: PolicySettings | None, kind: type[RemoteCluster] = RemoteCluster
 ) -> tuple[Evaluation, RemoteCluster]:
     """The evaluation of a review where all policies are on, and the cluster that was asked."""
     cluster, kept, settings = kind({**facts, **opted_in(*registry.BY_NAME)}), KeptInMemory(), builders.settings()
@@ -85,14 +105,14 @@ async def evaluated(
     if section:
         settings = changed(settings, **{endpoint.policy: section})
     reviewer = Reviewer(cluster, lambda: settings, kept, kept, wall=lambda: eviction.NOW)
-    deadline = asyncio.get_running_loop().time() + 0.5
+    deadline = asyncio.get_running_loop().time() + SECONDS
     verdict = await reviewer.evaluate(endpoint, msgspec.json.encode(body), deadline)
     assert kept.errors == []
     return verdict, cluster
 
 
 def decide(
-    path: str, body: Json, facts: Facts, section: Section | None = None, batches: int = 100
+    path: str, body: Json, facts: Facts, section: PolicySettings | None = None, batches: int = 100
 ) -> tuple[Evaluation, RemoteCluster]:
     """The same where the deadline passes after so many batches."""
 
@@ -106,7 +126,7 @@ def decide(
         began = loop.time()
 
         def time() -> float:
-            return began + (bool(clusters) and len(clusters[0].batches) >= batches)
+            return began + (SECONDS if clusters and len(clusters[0].batches) >= batches else 0)
 
         with mock.patch.object(loop, "time", side_effect=time):
             return await evaluated(path, body, facts, section, Timed)
@@ -235,12 +255,12 @@ SPREAD = builders.scheduling(
 DEFAULTS = InstancetypeSettings(default_instancetype="u1.small", default_preference="fedora")
 EXPANDING = changed(DEFAULTS, expand=True)
 ALLOWING = InstancetypeSettings(allowed=("*",), failure_policy="Fail")
-OBJECTS = [sizes.instancetype(), sizes.preference()]
-CAPTURED = [sizes.revision("rev-i", OBJECTS[0]), sizes.revision("rev-p", OBJECTS[1])]
+OBJECTS = [of_instancetypes.instancetype(), of_instancetypes.preference()]
+CAPTURED = [of_instancetypes.revision("rev-i", OBJECTS[0]), of_instancetypes.revision("rev-p", OBJECTS[1])]
 # Of another name than the VM has now, so that the live objects count.
 FORMER = [
-    sizes.revision("rev-i", sizes.instancetype("u1.old")),
-    sizes.revision("rev-p", sizes.preference("old")),
+    of_instancetypes.revision("rev-i", of_instancetypes.instancetype("u1.old")),
+    of_instancetypes.revision("rev-p", of_instancetypes.preference("old")),
 ]
 REFERENCES = {
     "status": {
@@ -248,14 +268,14 @@ REFERENCES = {
         "preferenceRef": {"controllerRevisionRef": {"name": "rev-p"}},
     }
 }
-NAMED: Json = {"instancetype": sizes.SMALL, "preference": sizes.FEDORA}
+NAMED: Json = {"instancetype": of_instancetypes.SMALL, "preference": of_instancetypes.FEDORA}
 PINNED: Json = {
-    "instancetype": sizes.SMALL | {"revisionName": "rev-i"},
-    "preference": sizes.FEDORA | {"revisionName": "rev-p"},
+    "instancetype": of_instancetypes.SMALL | {"revisionName": "rev-i"},
+    "preference": of_instancetypes.FEDORA | {"revisionName": "rev-p"},
 }
 MARKS = {
-    names.INJECTED_INSTANCETYPE_ANNOTATION: sizes.SMALL_MARK,
-    names.INJECTED_PREFERENCE_ANNOTATION: sizes.FEDORA_MARK,
+    names.INJECTED_INSTANCETYPE_ANNOTATION: of_instancetypes.SMALL_MARK,
+    names.INJECTED_PREFERENCE_ANNOTATION: of_instancetypes.FEDORA_MARK,
 }
 BROUGHT = ObjectKey(REVISIONS, "demo", "rev-i")
 SIZE = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small")
@@ -279,8 +299,40 @@ SIZED_VMI: Json = {
 }
 
 
+def annotated(policy: str) -> Json:
+    """A namespace with an annotation that the policy cannot read."""
+    mistake = MISTAKES[policy]
+    metadata = {
+        "name": "demo",
+        "labels": {names.policy_label(policy): "enforce"},
+        "annotations": {mistake.annotation: mistake.wrong},
+    }
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
 def updated(old: Json, new: Json) -> Json:
     return review(new, operation="UPDATE", oldObject=old)
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+HERE: dict[Key[Any], object] = {KubeVirtKey(): installed()}
+APART = of_groups.section()
+TOGETHER = of_groups.section({**of_groups.TOGETHER, "namespaces": ["demo", "shop"]})
+
+
+def grouped(section: GroupSettings) -> dict[Key[Any], object]:
+    """The world of `placements`, with the VM in a group."""
+    facts, vmi = placements(), reserving()
+    vmi["metadata"] = of_groups.running(section)["metadata"]
+    pod = msgspec.to_builtins(facts[ObjectKey(machines.LAUNCHER_PODS, "demo", eviction.POD)])
+    pod["metadata"]["labels"] |= of_groups.IN_GROUP
+    return {
+        **facts,
+        migrations.VMI: msgspec.convert(vmi, machines.Vmi),
+        ObjectKey(machines.LAUNCHER_PODS, "demo", eviction.POD): msgspec.convert(pod, machines.LauncherPod),
+        of_groups.MEMBERS: (),
+    }
 
 
 class Case(NamedTuple):
@@ -288,12 +340,31 @@ class Case(NamedTuple):
     body: Json
     facts: Facts
     code: str
-    section: Section | None = None
+    section: PolicySettings | None = None
 
 
+PREEMPTED: dict[Key[Any], object] = {
+    eviction.MINE: (),
+    preempted.WAITING: preempted.pods(preempted.preemptor()),
+    preempted.ALL_UNFINISHED: (),
+}
 CASES = {
     "an eviction beside forged evacuations": Case(
         "/mutate/eviction/pods/enforce", eviction.review(), placements(*forged(5)), common.ELIGIBLE, CAPPED
+    ),
+    "a preempted pod": Case(
+        "/validate/preemption/pods/enforce",
+        preempted.review(),
+        placements() | PREEMPTED,
+        preemption.MIGRATION_REQUESTED,
+        changed(PreemptionSettings(), request_migrations=True),
+    ),
+    "a VM starts": Case(
+        "/validate/headroom/pods/enforce",
+        starts.review(),
+        known() | starts.facts(),
+        headroom.KEPT,
+        changed(HeadroomSettings(), enabled=True),
     ),
     "a migration with a selector": Case(
         "/validate/migration/virtualmachineinstancemigrations/enforce",
@@ -329,67 +400,72 @@ CASES = {
     ),
     "a VMI": Case(
         "/mutate/scheduling/virtualmachineinstances/enforce",
-        review(sizes.vmi()),
+        review(of_instancetypes.vmi()),
         known() | ZONED,
         scheduling.INJECTED,
         SPREAD,
     ),
     "a VM of an instancetype": Case(
         "/mutate/scheduling/virtualmachines/enforce",
-        review(vm(instancetype=sizes.SMALL)),
+        review(vm(instancetype=of_instancetypes.SMALL)),
         SCHEDULED | ZONED,
         scheduling.INJECTED,
         SPREAD,
     ),
     "a VM that was overwritten": Case(
         "/mutate/scheduling/virtualmachines/enforce",
-        updated(vm("kubevirt", sizes.SMALL, "kubevirt") | REFERENCES, vm(instancetype=sizes.SMALL)),
+        updated(
+            vm("kubevirt", of_instancetypes.SMALL, "kubevirt") | REFERENCES, vm(instancetype=of_instancetypes.SMALL)
+        ),
         SCHEDULED | ZONED,
         scheduling.PRESERVED,
         SPREAD,
     ),
     "a new VM gets defaults": Case(
         "/mutate/instancetypes/virtualmachines/enforce",
-        review(sizes.vm()),
-        sizes.facts(OBJECTS, presets=[sizes.preset()]),
+        review(of_instancetypes.vm()),
+        of_instancetypes.facts(OBJECTS, presets=[of_instancetypes.preset()]),
         instancetypes.DEFAULTS_INJECTED,
         DEFAULTS,
     ),
     "a new VM is expanded": Case(
         "/mutate/instancetypes/virtualmachines/enforce",
-        review(sizes.vm(**PINNED)),
-        sizes.facts(CAPTURED),
+        review(of_instancetypes.vm(**PINNED)),
+        of_instancetypes.facts(CAPTURED),
         instancetypes.EXPANDED,
         EXPANDING,
     ),
     "defaults of a VM that was overwritten": Case(
         "/mutate/instancetypes/virtualmachines/enforce",
-        updated(sizes.vm(annotations=MARKS, **NAMED) | REFERENCES, sizes.vm(template={"hostname": "x"})),
-        sizes.facts([*OBJECTS, *FORMER]),
+        updated(
+            of_instancetypes.vm(annotations=MARKS, **NAMED) | REFERENCES,
+            of_instancetypes.vm(template={"hostname": "x"}),
+        ),
+        of_instancetypes.facts([*OBJECTS, *FORMER]),
         instancetypes.DEFAULTS_PRESERVED,
         DEFAULTS,
     ),
     "a VM's own matchers": Case(
         "/validate/instancetypes/virtualmachines/enforce",
-        review(sizes.vm(**PINNED)),
-        sizes.facts(CAPTURED),
+        review(of_instancetypes.vm(**PINNED)),
+        of_instancetypes.facts(CAPTURED),
         instancetypes.VALID,
         ALLOWING,
     ),
     "new names beside captured ones": Case(
         "/validate/instancetypes/virtualmachines/enforce",
         updated(
-            sizes.vm(instancetype={"name": "u1.old"}, preference={"name": "old"}) | REFERENCES,
-            sizes.vm(**NAMED) | REFERENCES,
+            of_instancetypes.vm(instancetype={"name": "u1.old"}, preference={"name": "old"}) | REFERENCES,
+            of_instancetypes.vm(**NAMED) | REFERENCES,
         ),
-        sizes.facts([*OBJECTS, *FORMER]),
+        of_instancetypes.facts([*OBJECTS, *FORMER]),
         instancetypes.VALID,
         ALLOWING,
     ),
     "a VMI is filled": Case(
         "/mutate/instancetypes/virtualmachineinstances/enforce",
-        review(sizes.vmi()),
-        sizes.facts(OBJECTS, presets=[sizes.preset()]),
+        review(of_instancetypes.vmi()),
+        of_instancetypes.facts(OBJECTS, presets=[of_instancetypes.preset()]),
         instancetypes.APPLIED,
         DEFAULTS,
     ),
@@ -413,6 +489,15 @@ CASES = {
         common.BY_KUBEVIRT,
         changed(SizeSettings(), require_instancetype=True, failure_policy="Fail"),
     ),
+    **{
+        f"a namespace with an annotation for {policy}": Case(
+            f"/validate/{policy}/namespaces/enforce",
+            review(annotated(policy), namespace="demo"),
+            {KubeVirtKey(): installed()},
+            common.ANNOTATION_INVALID,
+        )
+        for policy in MISTAKES
+    },
     "a VMI that gets defaults": Case(
         "/mutate/defaults/virtualmachineinstances/enforce",
         review(of_defaults.vmi()),
@@ -426,6 +511,29 @@ CASES = {
         of_defaults.FACTS,
         defaults.INJECTED,
         of_defaults.section(),
+    ),
+    "a target pod of a group that stays together": Case(
+        "/mutate/groups/pods/enforce",
+        review(of_groups.pod(of_groups.recorded(TOGETHER), of_groups.MIGRATED)),
+        {**grouped(TOGETHER), ListKey(machines.LAUNCHER_PODS, "shop", of_groups.MEMBERS.label): ()},
+        groups.INJECTED,
+        TOGETHER,
+    ),
+    "a VM in a group": Case(
+        "/mutate/groups/virtualmachines/enforce", review(of_groups.vm(of_groups.IN_GROUP)), HERE, groups.JOINED, APART
+    ),
+    "a VMI in a group": Case(
+        "/mutate/groups/virtualmachineinstances/enforce", review(of_groups.vmi()), HERE, groups.RECORDED, APART
+    ),
+    "the eviction of a VM in a group": Case(
+        "/mutate/groups/evictions/enforce", eviction.review(None), grouped(APART), common.ELIGIBLE, APART
+    ),
+    "a migration of a VM in a group": Case(
+        "/validate/groups/virtualmachineinstancemigrations/enforce",
+        review(migrations.migration(), migrations.USER),
+        grouped(APART),
+        common.ELIGIBLE,
+        APART,
     ),
 }
 
@@ -443,6 +551,10 @@ def described(key: Key[Any]) -> str:
             return "KubeVirt"
         case NodesKey():
             return "nodes"
+        case HeadroomKey():
+            return "headroom"
+        case VerdictKey():
+            return "verdict on the start"
         case SchedulerKey():
             return f"health of {key.name}"
         case VmiKey():
@@ -477,7 +589,7 @@ def permissions(key: Key[Any]) -> set[tuple[str, ...]]:
             return {("get", "coordination.k8s.io", "leases"), ("list", "", "pods"), ("watch", "", "pods")}
         case AccessKey():
             return {("create", "authorization.k8s.io", "subjectaccessreviews")}
-        case NamespaceKey() | KubeVirtKey() | NodesKey():
+        case NamespaceKey() | KubeVirtKey() | NodesKey() | HeadroomKey() | VerdictKey():
             return set()
     raise AssertionError(key)
 
@@ -567,6 +679,8 @@ def test_forged_evacuations_keep_no_eviction_from_being_evaluated(count: int) ->
 def test_a_deadline_in_the_middle_is_the_endpoints_failure(case: Case) -> None:
     """Wherever it passes: the answer of an endpoint that cannot read, with that reason, or the whole decision."""
     endpoint = BY_PATH[case.path]
+    # A headroom that nobody has asked yet counts its places first, which takes a batch more.
+    decide(case.path, case.body, case.facts, case.section)
     _, all_of_it = decide(case.path, case.body, case.facts, case.section)
     for number in range(1, len(all_of_it.batches)):
         verdict, cluster = decide(case.path, case.body, case.facts, case.section, batches=number)
@@ -579,4 +693,5 @@ def test_a_deadline_in_the_middle_is_the_endpoints_failure(case: Case) -> None:
 
 
 def test_every_endpoint_has_such_a_case() -> None:
-    assert {case.path for case in CASES.values()} == {path for path in BY_PATH if path.endswith("/enforce")}
+    missing = {path for path in BY_PATH if path.endswith("/enforce")} - {case.path for case in CASES.values()}
+    assert sorted(missing) == [], "add a request for each to CASES, with all the facts that it awaits"

@@ -203,6 +203,7 @@ async def test_a_policy_that_awaits_something_else_than_facts_is_a_bug(
     assert [type(error) for error in kept.errors] == [RuntimeError]
 
 
+@pytest.mark.control("largest-objects")
 async def test_the_parts_of_a_policy_share_one_budget_of_steps() -> None:
     async def policy(facts: Facts) -> str:
         spend(MAX_STEPS // 2, "names")
@@ -285,6 +286,7 @@ def test_a_just_deleted_default_is_still_written_and_a_just_deleted_name_still_p
     assert asked == too == []
 
 
+@pytest.mark.control("old-store-denies")
 def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
     copies, now = objects(likes=DEMANDING), objects()
     denied, asked = evaluated(VALIDATE_VM, world.vm(**NAMED), copies, copies)
@@ -294,6 +296,7 @@ def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
     assert set(asked) == set(too) == {uncached(SIZE), uncached(LIKES)}
 
 
+@pytest.mark.control("old-store-denies")
 def test_no_default_is_left_out_for_a_size_that_has_just_been_changed() -> None:
     copies, now = objects(likes=DEMANDING), objects()
     less, asked = evaluated(MUTATE_VM, world.vm(), copies, copies)
@@ -344,6 +347,7 @@ def test_what_is_filled_in_is_what_the_objects_say_now(path: str, obj: Json, sec
     assert {uncached(SIZE), uncached(LIKES)} <= set(asked)
 
 
+@pytest.mark.control("revision-recreated")
 def test_a_list_that_must_hold_looks_at_the_revision_of_now() -> None:
     """One that was exchanged within the second that answers are shared for is noticed."""
     key = ObjectKey(UNSTRUCTURED["ControllerRevision"], "demo", "r1")

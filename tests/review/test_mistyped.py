@@ -18,7 +18,7 @@ import pytest
 
 from tests.builders import Json, review, vm
 from tests.policies.decisions import declaring
-from tests.policies.instancetypes import world as sizes
+from tests.policies.instancetypes import world as of_instancetypes
 from tests.review.test_batches import (
     CASES,
     DEFAULTS,
@@ -79,7 +79,7 @@ MORE: tuple[Path, ...] = (
 
 def spread_out(spread: str = "hostname", *, annotated: bool = True) -> Json:
     """A VM with constraints that were injected."""
-    made = vm("kubevirt", sizes.SMALL, "kubevirt")
+    made = vm("kubevirt", of_instancetypes.SMALL, "kubevirt")
     made["spec"]["template"]["spec"]["topologySpreadConstraints"] = constraints(spread)
     if annotated:
         made["metadata"]["annotations"][names.INJECTED_SPREAD_ANNOTATION] = spread
@@ -97,7 +97,7 @@ SCHEDULING = "/mutate/scheduling/virtualmachines/enforce"
 INSTANCETYPES = "/mutate/instancetypes/virtualmachines/enforce"
 WITH_SPREAD = {
     "constraints that were overwritten": Case(
-        SCHEDULING, updated(spread_out(), vm(instancetype=sizes.SMALL)), SCHEDULED | ZONED, "", SPREAD
+        SCHEDULING, updated(spread_out(), vm(instancetype=of_instancetypes.SMALL)), SCHEDULED | ZONED, "", SPREAD
     ),
     "constraints beside those of the owner": Case(
         SCHEDULING, updated(spread_out(), declared(spread_out("both"))), SCHEDULED | ZONED, "", SPREAD
@@ -107,26 +107,30 @@ WITH_SPREAD = {
     "a default that the owner has written into": Case(
         INSTANCETYPES,
         updated(
-            sizes.vm(annotations=MARKS, instancetype=sizes.SMALL, preference=sizes.FEDORA),
+            of_instancetypes.vm(
+                annotations=MARKS, instancetype=of_instancetypes.SMALL, preference=of_instancetypes.FEDORA
+            ),
             declared(
-                sizes.vm(
-                    annotations={names.INJECTED_INSTANCETYPE_ANNOTATION: sizes.SMALL_MARK}, instancetype=sizes.SMALL
+                of_instancetypes.vm(
+                    annotations={names.INJECTED_INSTANCETYPE_ANNOTATION: of_instancetypes.SMALL_MARK},
+                    instancetype=of_instancetypes.SMALL,
                 )
             ),
         ),
-        sizes.facts(OBJECTS),
+        of_instancetypes.facts(OBJECTS),
         "",
         DEFAULTS,
     ),
     "an expanded VM that was overwritten": Case(
         INSTANCETYPES,
         updated(
-            sizes.vm(
-                {"memory": {"guest": "4Gi"}}, annotations={names.INJECTED_INSTANCETYPE_ANNOTATION: sizes.SMALL_MARK}
+            of_instancetypes.vm(
+                {"memory": {"guest": "4Gi"}},
+                annotations={names.INJECTED_INSTANCETYPE_ANNOTATION: of_instancetypes.SMALL_MARK},
             ),
-            sizes.vm(),
+            of_instancetypes.vm(),
         ),
-        sizes.facts(OBJECTS),
+        of_instancetypes.facts(OBJECTS),
         "",
         EXPANDING,
     ),

@@ -38,7 +38,7 @@ from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCl
 from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import NoAudit
-from webhook.admission.decision import Change, Decision, Denial, Reason, allow
+from webhook.admission.decision import Change, Decision, Denial, Reason, allow, deny
 from webhook.admission.reasons import common
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
@@ -93,6 +93,7 @@ def test_enforce_patches() -> None:
     assert pod["spec"]["schedulerName"] == injected == "kubevirt"
 
 
+@pytest.mark.control("relabeled-namespaces")
 @pytest.mark.parametrize(("mode", "warnings"), [("warn", 1), ("audit", 0)])
 def test_other_modes_only_say(mode: str, warnings: int) -> None:
     verdict, response = evaluate(review(launcher_pod()), known(vmi(), mode=mode), PODS_OBSERVED)
@@ -119,7 +120,7 @@ def test_each_fact_is_read_once() -> None:
     cluster = MemoryCluster(known(vmi()), peeked=set())
     verdict, _ = evaluate(review(launcher_pod()), cluster=cluster)
     assert verdict.label == "patched"
-    asked = [KubeVirtKey(), NamespaceKey("demo"), SchedulerKey("kubevirt", "demo"), VmiKey("demo", "web01", VMI_UID)]
+    asked = [KubeVirtKey(), NamespaceKey("demo"), VmiKey("demo", "web01", VMI_UID), SchedulerKey("kubevirt", "demo")]
     assert cluster.reads == asked * 2, "once for evaluate, once for review"
 
 
@@ -179,6 +180,27 @@ def test_what_is_not_evaluated(body: Json, mode: str | None, code: str) -> None:
     assert not {"patch", "warnings"} & response.keys()
 
 
+def test_what_is_deleted_is_the_object_of_a_policy_for_that() -> None:
+    seen: list[Any] = []
+
+    async def denies(view: Any, *_: object) -> Decision:
+        seen.append(view)
+        return deny(Reason("later", "not yet"), 429, retry_after=7)
+
+    endpoint = msgspec.structs.replace(with_policy(denies), operations=("DELETE",), denies=False)
+    body = review(None, operation="DELETE", oldObject=launcher_pod(), name="web")
+    verdict, response = evaluate(body, endpoint=endpoint)
+    assert (verdict.label, response["allowed"], response["status"]["code"]) == ("denied", False, 429)
+    assert response["status"]["details"] == {"retryAfterSeconds": 7}
+    assert [view.meta.name for view in seen] == [launcher_pod()["metadata"].get("name")] * len(seen)
+    # One that cannot be read is deleted: what denies has another reason than the object.
+    validates = msgspec.structs.replace(endpoint, verb="validate")
+    body = review(None, operation="DELETE", oldObject=launcher_pod() | {"spec": 5}, name="web")
+    assert evaluate(body, endpoint=validates)[1]["allowed"]
+    assert not evaluate(body, endpoint=msgspec.structs.replace(validates, denies=True))[1]["allowed"]
+
+
+@pytest.mark.control("reviews-on-record", "relabeled-namespaces")
 def test_every_verdict_is_recorded() -> None:
     kept = KeptInMemory()
     evaluate(review(vm(), user="owner"), known(), VMS, kept=kept)
@@ -225,6 +247,7 @@ def test_evictions_that_are_only_observed(mode: str, warnings: int) -> None:
     assert len(response.get("warnings", ())) == warnings
 
 
+@pytest.mark.control("malformed-reviews")
 def test_a_bug_admits_where_the_endpoint_says_so() -> None:
     kept, cluster = KeptInMemory(), MemoryCluster(known(vmi()), peeked=set())
     verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(raise_bug), cluster=cluster, kept=kept)
@@ -308,6 +331,7 @@ async def test_every_observer_gets_evaluations_and_errors() -> None:
         assert isinstance(observer.on_failure.call_args.args[1], ZeroDivisionError)
 
 
+@pytest.mark.control("allow-list-while-down")
 @pytest.mark.parametrize("policy", ["Ignore", "Fail"])
 @pytest.mark.parametrize("path", [MIGRATION_PATH, VM_RULES_PATH])
 def test_a_bug_refuses_where_the_failure_policy_says_so(path: str, policy: Any) -> None:
@@ -343,15 +367,17 @@ async def _endless(*_: object) -> Decision:
     raise AssertionError
 
 
+@pytest.mark.control("largest-objects")
 def test_what_is_too_complex_is_allowed_with_a_warning() -> None:
     verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(_endless))
     assert (verdict.label, verdict.decision.code, verdict.mode) == ("error", common.TOO_COMPLEX, "enforce")
     assert (response["allowed"], "patch" in response, "terms" in response["warnings"][0]) == (True, False, True)
 
 
+@pytest.mark.control("largest-objects")
 @pytest.mark.parametrize("mode", ["enforce", "warn", "audit"])
 def test_what_is_too_complex_is_refused_where_errors_are_and_in_enforce_only(mode: str) -> None:
-    validating = msgspec.structs.replace(PODS, handler=_endless, verb="validate")
+    validating = msgspec.structs.replace(PODS, handler=_endless, verb="validate", denies=True)
     verdict, response = evaluate(review(launcher_pod()), known(vmi(), mode=mode), validating)
     assert (verdict.label, verdict.decision.code) == ("error", common.TOO_COMPLEX)
     assert response["allowed"] is (mode != "enforce")
@@ -447,6 +473,7 @@ async def has_panic_device(reviewer: Reviewer) -> bool:
     return b"panicDevices" in (verdict.patch or b"")
 
 
+@pytest.mark.control("release-changes-mid-review", "mixed-releases")
 async def test_an_update_of_kubevirt_is_followed(apiservers: ApiServers) -> None:
     settings = changed(builders.settings(), instancetypes=InstancetypeSettings(cluster_wide=True))
     async with live(apiservers, settings) as case:
@@ -494,6 +521,7 @@ _OBJECTS = {
 }
 
 
+@pytest.mark.control("unreadable-vms")
 @pytest.mark.repeats
 @pytest.mark.parametrize(
     ("number", "path", "mode"),
@@ -517,7 +545,7 @@ def test_an_object_that_can_not_be_read_is_denied_by_what_validates_and_warned_o
         facts = known() | opted_in(endpoint.policy, mode=mode)
         verdict, response = evaluate(asked, facts, endpoint, kept=kept, body=body)
 
-        refused = endpoint.verb == "validate" and mode == "enforce"
+        refused = endpoint.verb == "validate" and endpoint.denies and mode == "enforce"
         assert verdict.decision.code == common.INVALID_OBJECT, (what, place)
         said = (response["allowed"], response.get("status", {}).get("code"), bool(response.get("warnings")))
         assert said == (not refused, 422 if refused else None, mode != "audit" and not refused), (what, place)
@@ -606,6 +634,7 @@ def test_mode_by_label_and_path(label: str | None, stage: Stage, mode: Mode) -> 
     assert (found.mode, found.reason is None) == (mode, mode != "off")
 
 
+@pytest.mark.control("labels-switch-policies")
 def test_cluster_wide_enforces_where_no_label_says_otherwise() -> None:
     for label, mode in ((None, "enforce"), ("off", "off"), ("warn", "warn")):
         assert scope(cluster_wide=True, mode=label).mode == mode
@@ -631,6 +660,7 @@ def test_namespace_that_has_just_opted_in_is_read_again() -> None:
     assert scope(facts=facts).mode == "enforce"
 
 
+@pytest.mark.control("invented-namespaces")
 @pytest.mark.parametrize(("read", "said"), [(None, "it does not exist"), (Unavailable("too slow"), "too slow")])
 def test_unreadable_namespace_is_asked_for_once(read: Any, said: str) -> None:
     """A watched copy never says so: the API server did."""
@@ -649,7 +679,7 @@ def test_vms_get_their_instancetype_before_their_scheduler() -> None:
     policies = [
         e.policy for e in ENDPOINTS if (e.resource, e.verb, e.stage) == ("virtualmachines", "mutate", "enforce")
     ]
-    assert policies == ["instancetypes", "scheduling"]
+    assert policies == ["instancetypes", "scheduling", "groups"]
 
 
 def test_faults_of_ours_stand_in_the_way_where_an_admin_wants_it_only() -> None:

@@ -21,7 +21,7 @@ def server_handle(
         at_start=settings,
         settings=lambda: settings,
         cluster=cluster or MemoryCluster({}),
-        api_server=ApiServer(connect, Mock()) if connect else None,
+        api_server=ApiServer(connect, Mock(), Mock(), Mock()) if connect else None,
         audit=audit or Mock(),
         log=Mock(),
         certificates=Mock(),

@@ -6,6 +6,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from tests import builders
 from tests.policies.migration.world import facts
 from tests.review.memory import MemoryCluster
 from tests.server.conftest import CountedServer, Visit, Visitor
@@ -27,7 +28,9 @@ def page() -> web.Application:
 async def admin(visit: Visit, counted: CountedServer) -> Visitor:
     """All parts, on a loopback address."""
     parts = {
-        explainer.PATH: explainer.Explainer(MemoryCluster(facts()), counted, guarded=False).application(),
+        explainer.PATH: explainer.Explainer(
+            MemoryCluster(facts()), counted, builders.settings, guarded=False
+        ).application(),
         METRICS_PATH: metrics_application(Rendering(CollectorRegistry()), None, counted),
         PAGE_PATH: page(),
     }

@@ -17,8 +17,10 @@ import msgspec
 import pytest
 
 from tests import builders
-from tests.builders import AVAILABLE, VMI_UID, changed, known, launcher_pod, namespace, review, vm, vmi
+from tests.builders import AVAILABLE, VMI_UID, changed, known, launcher_pod, namespace, opted_in, review, vm, vmi
 from tests.golden_files import Golden
+from tests.policies.headroom.world import QUOTAS_OF_DEMO, starting_pod
+from tests.policies.headroom.world import cluster as cluster_with_room
 from tests.review.memory import KeptInMemory, MemoryCluster
 from tests.server.conftest import LAST, MOST_AHEAD, REQUEST, ServedApp, SlowCluster, Start, connect, everything
 from tests.server.raw_requests import BODY, PODS, head
@@ -27,8 +29,11 @@ from webhook import names
 from webhook.admission.audit import Record
 from webhook.admission.reasons import common
 from webhook.admission.wire import begun_request
-from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
+from webhook.facts import HeadroomKey, Key, NamespaceKey, SchedulerKey, VerdictKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
+from webhook.placement.headroom.headroom import Headroom
+from webhook.policies.headroom import reasons as headroom
+from webhook.policies.headroom.settings import HEADROOM, HeadroomSettings
 from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.registry import BY_PATH, ENDPOINTS
@@ -38,6 +43,7 @@ from webhook.server import app, bodies
 from webhook.server.answers import Overload
 from webhook.server.app import DEFAULT_TIMEOUT, MAX_BODY, patience_of, timeout_of
 from webhook.server.bodies import EVERYDAY_BYTES, PREFIX_BYTES
+from webhook.server.headroom.decider import Decider
 
 
 @pytest.mark.parametrize(
@@ -74,6 +80,7 @@ async def test_wrong_method_and_path(server: ServedApp) -> None:
     assert server.counted.requests == [(PODS, 405)], "unknown paths must not become metric labels"
 
 
+@pytest.mark.control("reviews-changed-on-their-way")
 async def test_old_tls_is_refused(server: ServedApp) -> None:
     old = ssl.create_default_context(cadata=server.pair.authority.decode())
     old.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -88,6 +95,7 @@ async def test_old_tls_is_refused(server: ServedApp) -> None:
         await connect(server, old)
 
 
+@pytest.mark.control("floods")
 async def test_overload_waits_then_says_so(start: Start) -> None:
     cluster = SlowCluster(known(vmi()), peeked=set())
     server = await start(cluster, max_in_flight=1)
@@ -119,6 +127,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "timeout_of", app.timeout_of.__wrapped__)
 
 
+@pytest.mark.control("one-tenants-slow-reviews")
 async def test_a_namespace_of_slow_reviews_holds_up_no_other(start: Start, patient: None) -> None:
     """Its look-ups never end; another's reviews, and those of a third, are answered while all of them wait."""
     facts = known(vmi())
@@ -139,6 +148,49 @@ async def test_a_namespace_of_slow_reviews_holds_up_no_other(start: Start, patie
     assert {status for status, _ in await asyncio.gather(*slow)} == {200}
 
 
+@pytest.mark.control("starts-kept-out")
+async def test_starts_that_take_long_to_decide_hold_up_no_other_review(
+    start: Start, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty wait for their verdict, one after the other; other reviews pass them, and starts that are clear do."""
+    used = changed(builders.settings(), **{HEADROOM: changed(HeadroomSettings(), enabled=True)})
+    monkeypatch.setattr(builders, "settings", lambda: used)
+    found = cluster_with_room()
+    found._current()
+    facts = known(vmi()) | {HeadroomKey(): found, QUOTAS_OF_DEMO: ()} | opted_in(HEADROOM)
+    cluster = DecidedLater(facts, found)
+    server = await start(cluster)
+    path = "/validate/headroom/pods/enforce?timeout=30s"
+    hard = msgspec.json.encode(review(starting_pod("5500Mi")))
+    starts = [asyncio.create_task(server.post(path, hard)) for _ in range(30)]
+    await until(lambda: len(cluster.asked) == 30)
+    assert (await server.post(PODS + "?timeout=30s", BODY))[0] == 200
+    assert (await server.post(path, msgspec.json.encode(review(starting_pod()))))[0] == 200
+    assert not any(task.done() for task in starts)
+    cluster.release.set()
+    assert {status for status, _ in await asyncio.gather(*starts)} == {200}
+    codes = [record.reasons[0].code for record in server.kept.records if "headroom" in record.endpoint]
+    assert codes == [headroom.KEPT, *[headroom.NO_PLACE] * 30]
+
+
+class DecidedLater(MemoryCluster):
+    """A cluster in which starts are decided once they may be."""
+
+    def __init__(self, facts: dict[Key[Any], object], found: Headroom) -> None:
+        super().__init__(facts)
+        self.asked: list[Key[Any]] = []
+        self.release = asyncio.Event()
+        self._decider = Decider(found)
+
+    async def read(self, key: Key[Any], deadline: float) -> Any:
+        if not isinstance(key, VerdictKey):
+            return await super().read(key, deadline)
+        self.asked.append(key)
+        await self.release.wait()
+        return await self._decider.read(key, deadline)
+
+
+@pytest.mark.control("invented-namespaces")
 async def test_namespaces_that_do_not_exist_share_their_seats(start: Start, patient: None) -> None:
     facts = known(vmi()) | {NamespaceKey(f"made-up-{number}"): None for number in range(40)}
     cluster = SlowCluster(facts, peeked={*known(vmi())})
@@ -192,6 +244,7 @@ def test_a_timeout_that_is_none_takes_no_time(value: str) -> None:
     assert time.process_time() - begin < 1, "30,000 digits took half a minute, in which no review was answered"
 
 
+@pytest.mark.control("slow-lookups")
 async def test_the_deadline_reaches_look_ups(start: Start) -> None:
     deadlines: list[float] = []
 
@@ -306,6 +359,7 @@ async def trickle(server: ServedApp, source: str) -> None:
                 writer.transport.abort()
 
 
+@pytest.mark.control("overload-past-a-denial")
 @pytest.mark.parametrize("source", SOURCES)
 async def test_clients_that_announce_and_trickle_let_no_forbidden_vm_pass(listed: ServedApp, source: str) -> None:
     attack = [asyncio.create_task(trickle(listed, source)) for _ in range(ATTACKERS)]
@@ -321,6 +375,7 @@ async def test_clients_that_announce_and_trickle_let_no_forbidden_vm_pass(listed
     assert reasons <= {instancetypes.NOT_ALLOWED} | ({common.OVERLOADED} if source == "127.0.0.1" else set())
 
 
+@pytest.mark.control("overload-past-a-denial")
 async def test_large_dry_runs_let_no_forbidden_vm_pass(listed: ServedApp) -> None:
     async def allowed(size: int, **request: Any) -> bool:
         return bool((await response(listed, VMS + "?timeout=3s", forbidden(size, **request)))["allowed"])
@@ -337,13 +392,18 @@ def overloaded(endpoint: Endpoint, labels: dict[str, str], why: str, denial_code
     return json.loads(answer or b"{}")["response"], kept.records
 
 
+# What these cannot evaluate goes as it would without them.
+ALWAYS_IGNORE = ("preemption", "headroom")
+
+
+@pytest.mark.control("overload-past-a-denial")
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 @pytest.mark.parametrize("overload", list(Overload), ids=lambda overload: overload.name)
 def test_each_endpoint_and_each_overload(endpoint: Endpoint, overload: Overload) -> None:
     answer, (record,) = overloaded(endpoint, ENFORCED, overload.clause, overload.denial_code)
 
     denies = endpoint.stage == "enforce" and (
-        endpoint.verb == "validate"
+        (endpoint.verb == "validate" and endpoint.policy not in ALWAYS_IGNORE and endpoint.resource != "namespaces")
         or (endpoint.policy, endpoint.resource) in (("eviction", "pods"), ("instancetypes", "virtualmachineinstances"))
     )
     assert answer["uid"] == "705ab4f5-6393-11e8-b7cc-42010a800002"

@@ -42,6 +42,7 @@ async def server(start: Start) -> AsyncIterator[ServedApp]:
     await unharmed(server)
 
 
+@pytest.mark.control("floods")
 async def test_large_bodies_have_memory_for_four_and_never_delay_everyday_ones(server: ServedApp) -> None:
     slow = [await connect(server) for _ in range(2)]
     for _, writer in slow:
@@ -125,6 +126,7 @@ def bomb() -> bytes:
     return gzip.compress(b" " * 100_000_000)
 
 
+@pytest.mark.control("floods")
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity", "nonsense"])
 async def test_compressed_bodies_are_not_unpacked(server: ServedApp, encoding: str, golden: Golden) -> None:
     assert len(bomb()) < EVERYDAY
@@ -133,6 +135,7 @@ async def test_compressed_bodies_are_not_unpacked(server: ServedApp, encoding: s
     golden(answer[1])
 
 
+@pytest.mark.control("floods", "pipelined-requests")
 async def test_a_client_that_never_reads_gets_no_endless_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "STALLED_SECONDS", 0.3)
     server = await start()
@@ -190,6 +193,7 @@ async def connect_without_reading(server: ServedApp) -> Stream:
     return stream
 
 
+@pytest.mark.control("heads-without-end")
 async def test_connections_that_say_nothing_are_in_nobodys_way(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "LIMITS", msgspec.structs.replace(app.LIMITS, keep_alive_seconds=0.5))
     server = await start()
@@ -221,6 +225,7 @@ async def test_connections_that_break_anywhere_leave_nothing(server: ServedApp) 
 CHUNKED = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
 
 
+@pytest.mark.control("floods")
 async def test_floods_and_nonsense_in_heads(server: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
     for data in (
         b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",

@@ -134,6 +134,7 @@ async def answer(server: ServedApp, trust: ssl.SSLContext) -> tuple[int, str]:
     return (int(said.split()[1]), body) if said else (0, "")
 
 
+@pytest.mark.control("strangers-send-reviews", "invented-objects")
 async def test_only_named_clients_are_answered(start: Start, clients: ConnectedClients, golden: Golden) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver", "other"))
     assert (await answer(server, clients.trust(clients.pki.client("apiserver"))))[0] == 200
@@ -146,6 +147,7 @@ async def test_only_named_clients_are_answered(start: Start, clients: ConnectedC
     assert [status for _, status in server.counted.requests] == [200, 200, 403, 403]
 
 
+@pytest.mark.control("pods-claim-to-be-admins", "reveals-nodes")
 async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Start, clients: ConnectedClients) -> None:
     """The sender of the review may list nodes, if it is who the review says."""
     body = msgspec.json.encode(migrations.asking(migrations.migration({"zone": "c"})))
@@ -167,6 +169,7 @@ async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Star
         assert "node-a2" in str(server.kept.records[0].details)
 
 
+@pytest.mark.control("pods-claim-to-be-admins")
 async def test_nodes_are_named_to_a_sender_with_an_api_servers_token_as_long_as_it_counts(
     start: Start, clients: ConnectedClients
 ) -> None:
@@ -206,6 +209,7 @@ async def test_nodes_are_named_to_a_sender_with_an_api_servers_token_as_long_as_
     assert (await everything(strict, request, clients.trust(None))).startswith(b"HTTP/1.1 403 ")
 
 
+@pytest.mark.control("strangers-send-reviews")
 async def test_a_stranger_does_not_get_through_the_handshake(start: Start, clients: ConnectedClients) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver",))
     assert (await answer(server, clients.trust(clients.unknown.client("apiserver"))))[0] == 0
@@ -345,6 +349,7 @@ async def test_nonsense_in_place_of_a_record_is_no_internal_error(server: Served
     assert [status for _, status in server.counted.requests] == [200], "of a client that has gone, nothing is counted"
 
 
+@pytest.mark.control("reviews-changed-on-their-way")
 async def test_names_and_protocols_that_we_do_not_have(server: ServedApp) -> None:
     server.trust.check_hostname = False
     host, port = split_address(server.address)
@@ -362,6 +367,7 @@ async def test_names_and_protocols_that_we_do_not_have(server: ServedApp) -> Non
     await unharmed(server)
 
 
+@pytest.mark.control("reviews-changed-on-their-way")
 async def test_renegotiation_is_refused(server: ServedApp) -> None:
     assert context().options & ssl.OP_NO_RENEGOTIATION
     client = shutil.which("openssl")
@@ -395,11 +401,13 @@ async def limiter() -> ConnectionLimiter:
     return ConnectionLimiter(MAX_CONNECTIONS_PER_CLIENT, MAX_CONNECTIONS)
 
 
+@pytest.mark.control("idle-ops-connections")
 async def test_the_oldest_connection_of_a_client_makes_room_for_its_newest(limiter: ConnectionLimiter) -> None:
     made = [Connected(limiter, "10.0.0.1") for _ in range(MAX_CONNECTIONS_PER_CLIENT + 3)]
     assert [guest.is_cut for guest in made] == [True] * 3 + [False] * MAX_CONNECTIONS_PER_CLIENT
 
 
+@pytest.mark.control("scrape-floods")
 async def test_where_all_are_too_many_the_client_with_most_makes_room(limiter: ConnectionLimiter) -> None:
     greedy = [Connected(limiter, "10.0.0.1") for _ in range(12)]
     others = [Connected(limiter, f"10.0.1.{number}") for number in range(MAX_CONNECTIONS)]
@@ -435,6 +443,7 @@ def test_a_burst_is_let_through_and_then_a_pace() -> None:
     assert pace.due == pytest.approx(100.1), "and is not saved up"
 
 
+@pytest.mark.control("scrape-floods")
 async def test_one_client_that_asks_too_often_takes_no_turn_of_another(
     limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -505,6 +514,7 @@ async def test_a_handshake_does_not_outlive_its_server() -> None:
     writer.transport.abort()
 
 
+@pytest.mark.control("handshakes-while-the-ca-changes")
 async def test_who_was_in_a_handshake_is_recycled_too(server: ServedApp) -> None:
     host, port = split_address(server.address)
     reader, writer = await asyncio.open_connection(host, port)

@@ -53,6 +53,7 @@ class SeatTaker:
         await settled()
 
 
+@pytest.mark.control("one-tenants-slow-reviews")
 async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
     asker = SeatTaker()
     await asker.ask("slow", 1000)
@@ -62,6 +63,7 @@ async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
         assert asker.given[-1] == f"other-{number}"
 
 
+@pytest.mark.control("one-tenants-slow-reviews")
 async def test_where_all_seats_are_taken_the_next_goes_to_who_has_none() -> None:
     asker = SeatTaker()
     for number in range(40):
@@ -78,6 +80,7 @@ async def test_where_all_seats_are_taken_the_next_goes_to_who_has_none() -> None
     assert newcomer.done()
 
 
+@pytest.mark.control("one-tenants-slow-reviews")
 async def test_returned_seats_go_round() -> None:
     asker = SeatTaker(2)
     first = [task for key, count in (("a", 3), ("b", 2), ("c", 2)) for task in await asker.ask(key, count)]

@@ -126,6 +126,7 @@ async def test_a_request_may_come_in_pieces(served: Served, size: int) -> None:
     assert served.bodies == [BODY, BODY]
 
 
+@pytest.mark.control("request-smuggling")
 @given(
     st.lists(st.integers(1, len(REQUEST) * 3), max_size=8),
     st.sampled_from([asyncio.new_event_loop, uvloop.new_event_loop]),
@@ -146,6 +147,7 @@ def test_where_a_stream_is_cut_changes_nothing(cuts: list[int], loop: Callable[[
         runner.run(run())
 
 
+@pytest.mark.control("request-smuggling")
 @pytest.mark.parametrize(
     "data",
     [
@@ -211,6 +213,7 @@ async def test_a_bad_head_lets_no_memory_be_filled(served: Served) -> None:
     assert most <= 4 * 65536
 
 
+@pytest.mark.control("heads-without-end")
 @pytest.mark.parametrize("begin", [b"POST / HTTP/1.1\r\nA: ", b"POST / HTTP/1.1\r\n", b"", b"POST /"])
 async def test_a_head_without_an_end_has_a_limit(served: Served, begin: bytes) -> None:
     answer = await served.everything(begin, b"A: b\r\n" * (MAX_HEAD_BYTES // 6 + 1))
@@ -255,6 +258,7 @@ async def test_empty_lines_without_an_end_have_the_time_of_a_head(
         flooding.cancel()
 
 
+@pytest.mark.control("pipelined-requests")
 async def test_of_requests_sent_ahead_one_at_a_time_is_taken(served: Served) -> None:
     served.release.clear()
     async with served.connection() as (reader, writer):
@@ -305,6 +309,7 @@ async def test_chunks_are_never_looked_at(served: Served, pieces: list[bytes]) -
     assert served.bodies == []
 
 
+@pytest.mark.control("floods")
 @pytest.mark.parametrize("length", [len(BODY), EVERYDAY_BYTES + 1])
 async def test_a_body_that_does_not_come_is_given_up(
     served: Served, length: int, monkeypatch: pytest.MonkeyPatch
@@ -387,6 +392,7 @@ async def test_a_large_body_waits_for_room_in_the_sockets_buffer(served: Served)
         served.listener.reserved.give(client, count)
 
 
+@pytest.mark.control("idle-ops-connections")
 async def test_connections_end_after_a_while_whatever_they_do() -> None:
     limits = msgspec.structs.replace(Limits(), abort_seconds=0.3, body_bytes=10**6)
     case = Served(limits)
@@ -476,6 +482,7 @@ async def test_the_end_of_a_server_waits_until_answers_are_written() -> None:
     await ending
 
 
+@pytest.mark.control("scrape-floods")
 async def test_an_ipv6_network_of_64_bits_is_one_client() -> None:
     """One machine has as many addresses of its network as it likes."""
     limiter = ConnectionLimiter(per_client=2, total=100)

@@ -136,6 +136,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Atta
         yield dict.fromkeys(LISTENERS, whole) | {"extender": extender}
 
 
+@pytest.mark.control("bytes-without-end")
 @pytest.mark.parametrize("listener", LISTENERS)
 async def test_hostile_bytes_fill_no_memory_and_delay_no_review(listener: str, servers: dict[str, Attacked]) -> None:
     server = servers[listener]

@@ -89,6 +89,7 @@ async def test_requests_and_decisions_are_counted(visit: Visit, counted: Metrics
     assert [seen[metric("latency_seconds_bucket", webhook=PODS, le=le)] for le in ("0.0005", "0.001")] == [0, 1]
 
 
+@pytest.mark.control("forged-probes", "metrics-reveal-names")
 async def test_no_label_is_unbounded(visit: Visit, counted: Metrics) -> None:
     """Whatever names arrive, no new series appear."""
     reviewer = Reviewer(MemoryCluster(known(None)), builders.settings, NoAudit(), counted)
@@ -120,6 +121,7 @@ def test_bugs_are_counted_and_logged() -> None:
     assert [details[1:] for details in logged] == [(PODS, error)] * 2
 
 
+@pytest.mark.control("forged-probes")
 @pytest.mark.parametrize(("missing", "status"), [((), 200), (("namespaces: 403", "scheduler kubevirt"), 503)])
 async def test_readiness_says_what_it_waits_for(
     visit: Visit, counted: Metrics, missing: tuple[str, ...], status: int
@@ -130,6 +132,7 @@ async def test_readiness_says_what_it_waits_for(
     assert await ops.get("/healthz") == (200, "ok\n"), "alive while not ready"
 
 
+@pytest.mark.control("stale-watches")
 async def test_state_is_read_at_the_scrape(visit: Visit, counted: Metrics) -> None:
     now = {"kubevirt": 1.0}
     found: dict[tuple[str, ...], float] = {("scheduling", "pods"): 2.0}
@@ -180,6 +183,7 @@ async def test_the_text_is_that_of_the_library(counted: Metrics) -> None:
     assert await Rendering(counted.registry).text() == generate_latest(counted.registry)
 
 
+@pytest.mark.control("scrape-floods")
 async def test_all_who_ask_within_a_second_share_one_rendering(
     counted: Metrics, rendering: CountedRendering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +196,7 @@ async def test_all_who_ask_within_a_second_share_one_rendering(
     assert rendering.count == 2
 
 
+@pytest.mark.control("scrape-floods")
 async def test_others_come_between_the_metrics_of_a_rendering(counted: Metrics) -> None:
     async with other_turns() as turns:
         await Rendering(counted.registry).text()
@@ -216,6 +221,7 @@ async def test_a_rendering_that_fails_is_tried_anew(counted: Metrics, rendering:
     assert rendering.count == 2
 
 
+@pytest.mark.control("scrape-floods")
 async def test_a_flood_of_scrapers_is_rendered_once_and_ends_oldest_first(
     rendering: CountedRendering, opened: tuple[Listener, int]
 ) -> None:
@@ -241,6 +247,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seconds
 
 
+@pytest.mark.control("scrape-floods")
 async def test_requests_that_cost_something_wait_for_their_turn(
     slept: list[float], opened: tuple[Listener, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +263,7 @@ async def test_requests_that_cost_something_wait_for_their_turn(
     assert not any(slept), "probes don't wait"
 
 
+@pytest.mark.control("idle-ops-connections")
 async def test_a_connection_that_asks_for_health_again_and_again_waits(
     slept: list[float], opened: tuple[Listener, int]
 ) -> None:
@@ -272,6 +280,7 @@ def test_every_listener_but_for_those_of_the_cluster_ends_connections_after_a_mi
     assert Limits().abort_seconds <= 60
 
 
+@pytest.mark.control("metrics-reveal-names")
 async def test_where_metrics_are_served_elsewhere(visit: Visit, counted: Metrics) -> None:
     ops = await visit(Health(tuple, None, counted).application())
     status, text = await ops.get("/metrics")
@@ -283,6 +292,7 @@ PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["sys
 MAY = AccessKey.of_path(PROMETHEUS, "get", "/metrics")
 
 
+@pytest.mark.control("metrics-reveal-names")
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "127.0.0.1:0"])
 async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(
     visit: Visit, counted: Metrics, address: str
@@ -306,6 +316,7 @@ async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(
     assert cluster.reads == ([TokenKey("BAD"), TokenKey("GOOD"), MAY] if guarded else [])
 
 
+@pytest.mark.control("metrics-reveal-names")
 def test_the_right_is_that_to_a_path() -> None:
     assert _access(MAY) == {
         "user": PROMETHEUS.username,
@@ -324,6 +335,7 @@ SHARE = MAX_QUESTIONS // 2
 KNOWN: dict[Key[Any], object] = {TokenKey("GOOD"): PROMETHEUS, MAY: True}
 
 
+@pytest.mark.control("metrics-reveal-names", "made-up-tokens")
 @pytest.mark.parametrize(
     ("known", "status", "reads"),
     [
@@ -350,6 +362,7 @@ async def test_an_answer_is_kept_for_the_path_of_the_authorizer(
     assert (statuses, cluster.reads) == ([status] * 3, reads)
 
 
+@pytest.mark.control("made-up-tokens")
 async def test_an_answer_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorizer, "KEPT_SECONDS", -1.0)
     cluster = MemoryCluster(dict(KNOWN), peeked=set())
@@ -360,6 +373,7 @@ async def test_an_answer_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -
         await guard.admit("GOOD", "10.0.0.1")
 
 
+@pytest.mark.control("made-up-tokens")
 async def test_guessers_fill_no_memory_and_are_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorizer, "PATIENCE_SECONDS", 0.05)
     known: dict[Key[Any], object] = {TokenKey(str(number)): None for number in range(200)}

@@ -92,6 +92,7 @@ ORDINARY = {"namespace": "team-a", "serviceaccount": {"name": "default"}, "pod":
 STRANGER = ec.generate_private_key(ec.SECP256R1())
 
 
+@pytest.mark.control("stolen-tokens")
 @pytest.mark.parametrize(
     ("token", "result"),
     [
@@ -156,6 +157,7 @@ async def test_no_token_without_its_scheme_and_none_of_another_group_counts() ->
     assert verify(verifier, token)
 
 
+@pytest.mark.control("stolen-tokens")
 async def test_only_a_token_that_looks_right_has_the_keys_read_and_not_each_of_them() -> None:
     verifier, transport = SenderVerifier(URL, OWN, lambda: NOW), KeyTransport(key_set(k1=KEY))
     right, told = sign(KEY, claims(URL, now=NOW)), list[str]()
@@ -231,6 +233,7 @@ async def test_keys_are_read_again_after_some_time(monkeypatch: pytest.MonkeyPat
         await until(lambda: verify(verifier, sign(KEY, claims(URL, now=NOW))) is None, "the key to be gone")
 
 
+@pytest.mark.control("stolen-tokens")
 @given(st.text(max_size=60) | st.lists(st.binary(max_size=40).map(encode), min_size=2, max_size=4).map(".".join))
 def test_no_header_is_an_error(text: str) -> None:
     verifier = SenderVerifier(URL, OWN, lambda: NOW)

@@ -103,6 +103,7 @@ async def test_what_cannot_be_evaluated_is_an_error(start: Start) -> None:
     assert [span.status.status_code for span in spans] == [StatusCode.ERROR]
 
 
+@pytest.mark.control("traces-carry-secrets")
 async def test_attributes_are_bounded_and_hold_no_secrets(start: Start) -> None:
     pod = launcher_pod()
     pod["metadata"]["name"] = "https://b.s3.amazonaws.com/d.img?X-Amz-Signature=hunter2canary" + "x" * 5000
@@ -125,6 +126,7 @@ async def test_without_the_extra_the_setting_is_a_mistake(monkeypatch: pytest.Mo
     assert "kubevirt-webhook[otel]" in caught.value.fix
 
 
+@pytest.mark.control("silent-collector")
 def test_a_server_sends_its_last_spans_before_it_ends(
     tmp_path: Path,
     pair: Any,  # noqa: F811

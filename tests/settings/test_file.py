@@ -33,6 +33,7 @@ def rejection(text: str) -> list[str]:
     return str(refused.value).split("\n")
 
 
+@pytest.mark.control("emptied-settings")
 def test_an_empty_file_is_a_mistake(golden: Golden) -> None:
     """A truncated file would end everything that the admin enforces."""
     texts = ("", " \n", "# nothing\n", "---\n", "---\n# nothing\n...\n", "null\n")
@@ -179,6 +180,7 @@ webhooks:
         assert error.where == str(path)
         golden(f"{error.what}; {error.fix}")
 
+    @pytest.mark.control("megabytes-of-mistakes")
     @pytest.mark.parametrize("line", ["unknown{}: 1\n", "'{}': {{}}\n"])
     def test_of_a_file_without_end_are_counted_and_the_first_listed(
         self, line: str, monkeypatch: pytest.MonkeyPatch
@@ -318,6 +320,7 @@ class TestFollowing:
         await watcher.settle(BAD)
         assert len(watcher.refused) == 3
 
+    @pytest.mark.control("megabytes-of-mistakes")
     @pytest.mark.parametrize("text", ["{}\n" + "#" * file.MAX_BYTES, MANY_MISTAKES])
     async def test_a_file_without_end_is_one_bounded_report(self, watcher: RunningFileWatcher, text: str) -> None:
         before = watcher.file.current
@@ -326,6 +329,7 @@ class TestFollowing:
         assert watcher.file.current is before
         assert len(str(refused).splitlines()) <= MAX_MISTAKES + 1
 
+    @pytest.mark.control("emptied-settings")
     async def test_an_emptied_file_is_refused(self, watcher: RunningFileWatcher) -> None:
         """A truncated file would end everything that the admin enforces."""
         await watcher.settle(GOOD)

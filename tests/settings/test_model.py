@@ -29,6 +29,13 @@ from webhook.settings.validation import of_file
 from webhook.settings_file import MODEL, default_settings, effective, parse
 
 
+def test_a_copy_computes_anew_what_the_original_has_computed() -> None:
+    original = Blackout(days=("Mon",), begin="08:00", end="10:00", time_zone="UTC")
+    assert original.spans == ((480, 600),)
+    assert original.model_copy(update={"end": "11:00"}).spans == ((480, 660),)
+    assert original.spans == ((480, 600),)
+
+
 def snapshot(value: dict[str, Any]) -> Settings:
     return of_file(value, MODEL).completed("digest")
 
@@ -53,6 +60,7 @@ naming: {clusterWide: true}
 sizes: {clusterWide: true, requireInstancetype: true, failurePolicy: Fail}
 defaults: {clusterWide: true, priorityClassName: vms, evictionStrategy: External, terminationGracePeriodSeconds: 5,
   cpuModel: Skylake-Server}
+groups: {clusterWide: true}
 scheduling: {clusterWide: true, schedulerName: batch, virtualMachines: false, virtualMachineInstances: true,
   spread: zone, spreadVirtualMachines: true, spreadVirtualMachineInstances: true}
 instancetypes: {clusterWide: true, defaultInstancetype: u1.medium, defaultPreference: VirtualMachinePreference/fedora,
@@ -63,6 +71,9 @@ migration: {clusterWide: true, collision: warn, noEligibleNode: ignore, reserved
   viaVirtctl: deny, maxUnfinished: 3, maxInboundPerNode: 2, failurePolicy: Ignore}
 eviction: {clusterWide: true, requesters: [sigs.k8s.io/descheduler, balancer], coolDownSeconds: 60,
   maxCoolDownSeconds: 600, maxPerNamespace: 2, maxPerCluster: 5, protectTransfersSeconds: 3600}
+preemption: {clusterWide: true, requestMigrations: true, schedulers: [mine], taintControllers: [cleaner],
+  deadlineSeconds: 60, windowSeconds: 0, maxPerCluster: 5, maxPriority: 1000}
+headroom: {enabled: true, clusterWide: true, nodeLoss: false, migrationQuota: false}
 admin: {listen: "127.0.0.1:8090", explain: false, page: false, metrics: true}
 layers: {listen: "0.0.0.0:8446", clientCaFile: /ca.crt, clientNames: ["system:kube-scheduler"],
   schedulers: [kubevirt, batch], cacheDirectory: /cache, cacheBytes: 2000000}
@@ -74,7 +85,7 @@ driftScan: {everyMinutes: 30, policyReports: false}
 OTHERS = (
     *("excludedNamespaces", "schedulers", "blackouts", "registries", "pullSecrets", "namespaceSelector"),
     *("events", "traces", "limits"),
-    *("tolerations", "nodeSelector", "nodeAffinity"),
+    *("tolerations", "nodeSelector", "nodeAffinity", "rules"),
 )
 
 
@@ -101,12 +112,13 @@ def test_every_setting_of_the_file_is_read() -> None:
     value["schedulers"] = {"batch": {"healthCheck": "pods"}, "free": {"healthCheck": "off"}}
     made = snapshot(value | {"excludedNamespaces": ["kube-system"], "events": "on"})
 
-    def check(given: dict[str, Any], defaults: dict[str, Any], read: Any) -> None:
-        assert given.keys() | {*OTHERS} >= defaults.keys()
+    def check(given: dict[str, Any], defaults: dict[str, Any], read: Any, where: str = "") -> None:
+        missing = [f"{where}{key}" for key in defaults.keys() - {*given, *OTHERS}]
+        assert sorted(missing) == [], "add each to PLAIN, with another value than its default"
         for key, setting in given.items():
             field = getattr(read, re.sub("([A-Z])", r"_\1", key).lower())
             if isinstance(setting, dict):
-                check(setting, defaults[key], field)
+                check(setting, defaults[key], field, f"{where}{key}.")
             else:
                 expected = tuple(setting) if isinstance(setting, list) else setting
                 assert (field, setting == defaults[key]) == (expected, False)
@@ -395,6 +407,7 @@ def test_a_registry_has_what_its_client_needs() -> None:
     assert layers(registries={"quay.io": {}, "registry.example:5000": given}, pullSecrets="on") == expected
 
 
+@pytest.mark.control("strangers-ask-for-scores")
 @pytest.mark.parametrize(
     ("section", "where"),
     [

@@ -1,6 +1,6 @@
-"""Versions beside each other: configurations and settings of earlier versions with this one, and later settings.
+"""Versions beside each other: configurations, settings and labels of earlier versions with this one; later settings.
 
-`tests/skew/VERSION` holds what each released version installed; `make release` adds a directory.
+`tests/skew/VERSION` holds what each released version installed, and its labels; `make release` adds a directory.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.reference import labels
 from webhook import __version__
 from webhook.errors import InputError
 from webhook.install.registration import NOT_YET, during_rollout
@@ -46,6 +47,19 @@ def test_this_version_serves_what_configurations_of_another_one_call(version: Pa
 @by_version
 def test_this_version_accepts_every_setting_of_another_one(version: Path) -> None:
     load(version / "settings.yaml")
+
+
+@by_version
+def test_this_version_has_every_label_and_annotation_of_another_one(version: Path) -> None:
+    file = version / labels.RECORD
+    now = yaml.safe_load(labels.recorded())
+    gone = [f"{key} of {where}" for where, keys in yaml.safe_load(file.read_text()).items() for key in keys]
+
+    gone = [each for each in gone if each not in {f"{key} of {where}" for where, keys in now.items() for key in keys}]
+    assert gone == [], (
+        f"hack/reference/labels.py lacks what {version.name} had; where only the words for the objects have changed, "
+        f"change them in tests/skew/{version.name}/{labels.RECORD}, too"
+    )
 
 
 @by_version

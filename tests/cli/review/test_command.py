@@ -101,7 +101,10 @@ def test_an_eviction_is_sent_to_the_subresource(review: Command) -> None:
     metadata = {"name": "virt-launcher-web-x", "namespace": "shop", "annotations": {"requested-by": "x"}}
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
     answer = answer_of(review(eviction, "-o", "json"))
-    assert [one["endpoint"] for one in answer["judgements"]] == ["/mutate/eviction/pods/enforce"]
+    assert [one["endpoint"] for one in answer["judgements"]] == [
+        "/mutate/eviction/pods/enforce",
+        "/mutate/groups/evictions/enforce",
+    ]
 
 
 def test_objects_that_nobody_asks_about(review: Command, golden: Golden) -> None:
@@ -125,6 +128,32 @@ def test_yaml_is_the_patched_object_and_patch_a_json_patch(review: Command) -> N
     assert patched["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
     assert patched["metadata"]["annotations"] == {names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}
     assert operations[0] == {"op": "add", "path": "/spec/template/spec/schedulerName", "value": "kubevirt"}
+
+
+@pytest.mark.parametrize(
+    "given", ["VirtualMachine", "VirtualMachinePool", "PersistentVolumeClaim", "PriorityClass", "Odd"]
+)
+def test_the_namespace_that_the_user_names_is_in_the_object_if_its_kind_has_one(review: Command, given: str) -> None:
+    others = {"PersistentVolumeClaim": "v1", "PriorityClass": "scheduling.k8s.io/v1", "Odd": "example.com/v1"}
+    plain = {"apiVersion": others.get(given), "kind": given, "metadata": {"name": "x"}}
+    obj = {"VirtualMachine": in_namespace(None), "VirtualMachinePool": POOL}.get(given, plain)
+    obj = obj | {"metadata": {"name": "x"}}
+    named, unnamed = (yaml.safe_load(review(obj, "-o", "yaml", *each).stdout) for each in (("-n", "shop"), ()))
+    is_placed = given in ("VirtualMachine", "VirtualMachinePool", "PersistentVolumeClaim")
+    assert named["metadata"].get("namespace") == ("shop" if is_placed else None)
+    # The context's own is no choice of the user: a manifest for any namespace stays one.
+    assert "namespace" not in unnamed["metadata"]
+
+
+def test_what_review_makes_of_a_manifest_expands_in_the_namespace_that_it_was_reviewed_in(review: Command) -> None:
+    own: dict[str, Any] = {"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype"}
+    own |= {"metadata": {"name": "own"}, "spec": {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}}
+    machine = in_namespace(None)
+    machine["spec"]["instancetype"] = {"name": "own", "kind": own["kind"]}
+    made = review([own, machine], "-n", "shop", "-o", "yaml", "--show-secrets").stdout
+    expanded = run("expand", "-f", "-", *CLUSTER[:2], stdin=made)
+    vmi = yaml.safe_load(expanded.stdout)
+    assert (expanded.exit_code, vmi["metadata"]["namespace"], vmi["spec"]["domain"]["cpu"]["sockets"]) == (0, "shop", 2)
 
 
 def test_standard_input_lists_and_several_documents(review: Command) -> None:
@@ -351,6 +380,7 @@ def test_a_bar_on_a_terminal_goes_away(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "\x1b[2K" in shown.decode()
 
 
+@pytest.mark.control("outputs-in-tickets")
 def test_secrets_are_shown_only_on_request(review: Command) -> None:
     obj = vm()
     obj["spec"]["template"]["spec"]["volumes"] = [{"name": "c", "cloudInitNoCloud": {"userData": SECRET}}]
@@ -451,6 +481,7 @@ def patching() -> Decision:
     )
 
 
+@pytest.mark.control("secrets-in-outputs")
 @pytest.mark.parametrize("output", ["text", "json", "yaml", "patch", "junit", "sarif", "github"])
 @pytest.mark.parametrize("mode", ["patch", "deny"])
 def test_no_output_shows_secrets_but_when_they_are_asked_for(

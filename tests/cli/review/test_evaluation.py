@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from tests.cli.review.samples import CLUSTER, POOL, manifest, vm
 from tests.cli.runner import EXAMPLES, Ended, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.golden_files import Golden
+from webhook import names
 from webhook.cli import inputs
 from webhook.cli.review import command
-from webhook.k8s.resources import NAMESPACES, NODES
+from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.policies.sizes.settings import SIZE_LIMITS_ANNOTATION
 
 WHOLE_DEFINITIONS = DEFINITIONS.decoded_as(Unstructured)
 
@@ -43,6 +46,26 @@ TEMPLATE = {
     },
 }
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
+
+
+@pytest.mark.parametrize("place", [("metadata",), ("spec", "template", "metadata")])
+def test_an_opt_out_that_has_no_effect_is_warned_of(place: tuple[str, ...], tmp_path: Path) -> None:
+    """As the API server does, in whatever namespace."""
+    given = vm()
+    metadata: Any = given
+    for part in place:
+        metadata = metadata.setdefault(part, {})
+    metadata["labels"] = {f"{names.DOMAIN}/spread": "off"}
+    answer = run("review", manifest(tmp_path, given), *CLUSTER)
+    assert (answer.exit_code, "use spec.template.metadata.annotations" in answer.output) == (0, True)
+
+
+def test_a_mistyped_key_is_warned_of_in_what_makes_vmis_too(tmp_path: Path) -> None:
+    """The API server says nothing to who creates a replica set."""
+    given = json.loads(json.dumps(REPLICA_SET))
+    given["spec"]["template"]["metadata"]["annotations"] = {f"{names.DOMAIN}/spred": "off"}
+    answer = run("review", manifest(tmp_path, given), *CLUSTER)
+    assert (answer.exit_code, "is it spread? use metadata.annotations" in answer.output) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +96,13 @@ def test_what_makes_vms_is_reviewed_as_them(
     assert list(yaml.safe_load_all(shown.stdout)) == [given]
 
 
+@pytest.mark.control("green-without-a-review")
 def test_a_template_without_its_parameters_is_not_evaluated(tmp_path: Path, ended: Ended) -> None:
     ended(run("review", manifest(tmp_path, [TEMPLATE, vm()]), *CLUSTER), 3)
     assert run("review", manifest(tmp_path, TEMPLATE), *CLUSTER, "--param", "NAME").exit_code == 2
 
 
+@pytest.mark.control("green-without-a-review")
 def test_what_cannot_be_evaluated_is_exit_3(tmp_path: Path) -> None:
     """No mode is known of a namespace that is missing; once, without the advice to read a log that no command has."""
     nowhere = vm()
@@ -160,6 +185,18 @@ def test_definitions_that_cannot_be_read(tmp_path: Path, status: int, exit_statu
     golden(done.stderr)
 
 
+def test_without_the_installed_settings_nothing_is_called_allowed_for_sure(tmp_path: Path) -> None:
+    with api_server() as server:
+        server.fail(CONFIG_MAPS.path("kubevirt-webhook", "kubevirt-webhook"), 403, times=100)
+        where = ("--no-validate", "--kubeconfig", server.kubeconfig(tmp_path / "config"))
+        done = run("review", manifest(tmp_path, vm()), *where)
+        (tmp_path / "settings.yaml").write_text("{}")
+        named = run("review", manifest(tmp_path, vm()), *where, "--config", tmp_path / "settings.yaml")
+
+    assert (done.exit_code, named.exit_code) == (3, 0)
+    assert "not evaluated: the installed settings" in done.stderr
+
+
 def test_a_review_over_a_cluster_passes_on_each_group_as_soon_as_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +240,7 @@ def test_a_missing_instancetype_leads_and_what_may_be_meant_is_asked(
     warnings = [line for line in text.stdout.splitlines() if line.startswith("  warning: ")]
     assert [line.rpartition("[")[2] for line in warnings] == ["instancetype-missing]"]
     assert question in text.stdout
+    assert all("Memory" not in line for line in text.stdout.splitlines() if "[default-conflicts]" in line)
     github = run("review", manifest(tmp_path, obj), *CLUSTER, "-o", "github").stdout
     assert (github.count("[instancetype-missing]"), question in github) == (1, True)
     expanded = run("expand", "-f", manifest(tmp_path, obj), "--cluster-from", EXAMPLES / "cluster")
@@ -238,3 +276,38 @@ def test_a_default_that_is_written_out_is_no_size_of_the_owners(tmp_path: Path) 
         ended = run("review", manifest(tmp_path, obj), "--cluster-from", cluster, "-o", "json")
         result = json.loads(ended.stdout)
         assert [each["reasons"][0]["code"] for each in result["judgements"]][-1] == code
+
+
+def test_a_namespace_is_reviewed_by_its_own_labels(tmp_path: Path) -> None:
+    written: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
+    written["metadata"]["labels"] = {names.policy_label("sizes"): "enforce"}
+    written["metadata"]["annotations"] = {SIZE_LIMITS_ANNOTATION: "{"}
+    done = run("review", manifest(tmp_path, written), *CLUSTER, "-o", "json")
+    result = json.loads(done.stdout)
+    assert (done.exit_code, result["decision"], result["namespace"], result["name"]) == (1, "denied", "", "shop")
+    assert [each["endpoint"] for each in result["judgements"]] == ["/validate/sizes/namespaces/enforce"]
+
+
+@pytest.mark.parametrize("is_forbidden", [True, False])
+def test_the_health_of_a_scheduler_that_a_user_may_not_read_is_no_warning(tmp_path: Path, is_forbidden: bool) -> None:
+    """The server knows it: a warning would come with every VM of an owner, and be wrong."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("schedulers: {kubevirt: {healthCheck: lease kubevirt-scheduler/kubevirt-scheduler}}")
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    with api_server() as server:
+        server.put(NAMESPACES, "shop", metadata={"labels": {"kubevirt-webhook.github.io/scheduling": "enforce"}})
+        server.serve(LEASES)
+        held = {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": now}
+        server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=held)
+        if is_forbidden:
+            server.fail(LEASES.path("kubevirt-scheduler", "kubevirt-scheduler"), 403, times=100)
+        where = ("--kubeconfig", server.kubeconfig(tmp_path / "config"), "--config", settings, "--no-validate")
+        done = run("review", manifest(tmp_path, vm()), *where, "-o", "json", "--fail-on", "warn")
+
+    answer = json.loads(done.stdout)
+    (judgement,) = (each for each in answer["judgements"] if each["policy"] == "scheduling")
+    assert (done.exit_code, answer["warnings"]) == (0, [])
+    (reason,) = judgement["reasons"]
+    assert reason["code"] == ("scheduler-health-unknown" if is_forbidden else "scheduler-injected")
+    assert reason["text"].startswith("not evaluated: ") == is_forbidden
+    assert "VM uses" not in reason["text"]

@@ -124,6 +124,7 @@ def test_warnings_are_output_and_bad_input_is_an_error() -> None:
     assert suite[1][0].attrib["message"] == "a.yaml:3: is broken; mend it"
 
 
+@pytest.mark.control("commands-in-pipelines")
 def test_no_text_of_an_object_reaches_the_markup() -> None:
     hostile = result("denied", HOSTILE, HOSTILE, message=HOSTILE, name=HOSTILE, file=HOSTILE, warnings=[HOSTILE])
     suite = written(hostile, mistakes=(InputError(HOSTILE, HOSTILE),))
@@ -216,6 +217,7 @@ def test_what_needs_attention_is_annotated() -> None:
     assert text.splitlines()[1] == ("::error file=a.yaml,line=3,title=bad input::a.yaml:3: spec: is broken; mend it")
 
 
+@pytest.mark.control("commands-in-pipelines")
 def test_no_object_can_give_a_command() -> None:
     hostile = result("denied", HOSTILE, HOSTILE, message=HOSTILE, name=HOSTILE, file=HOSTILE, origin=HOSTILE)
     fragment = Github().fragment(hostile)
@@ -223,6 +225,7 @@ def test_no_object_can_give_a_command() -> None:
     assert COMMAND.fullmatch(fragment)
 
 
+@pytest.mark.control("commands-in-pipelines")
 @given(st.text(), st.text(), st.text())
 def test_the_runner_reads_what_was_written(file: str, title: str, text: str) -> None:
     line = command("error", file, 3, title, text)

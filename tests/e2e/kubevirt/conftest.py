@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
-from hack.controlplane.build import location
+from hack.controlplane.build import cache_root, location
+from hack.controlplane.bundles import DESCHEDULER as DESCHEDULER_BUNDLE
 from hack.controlplane.bundles import kubevirt_releases
 from tests.e2e.support.audited import AuditLog
 from tests.e2e.support.descheduler import ACCOUNT as DESCHEDULER
+from tests.e2e.support.kube import KubeError, eventually
 from tests.e2e.support.pki import Pki
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.webhook_server import ACCOUNT, DOMAIN, WebhookServer, install
+from tests.e2e.support.workloads import PODS, VMIS, VMS
 
 from .control_plane import RunningKubeVirt, aggregation
+from .fleets import BUDGETS, CLAIMS, QUOTAS, VOLUMES
 from .place import DEFAULTS, POLICIES, Place, make_place
 
 SETTINGS: Mapping[str, Any] = {
@@ -63,11 +68,14 @@ def real(
     directory = tmp_path_factory.mktemp("kubevirt")
     front = Pki(directory / "front")
     flags = [*aggregation(front), *audit_log.flags]
-    plane = ControlPlane(directory / "plane", binaries, controller_manager=True, definitions=(), apiserver_flags=flags)
-    with plane, RunningKubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
-        plane.start_schedulers()
-        yield kubevirt
-        assert kubevirt.nodes.mistakes == []
+    plane = ControlPlane(directory / "plane", binaries, definitions=(), apiserver_flags=flags)
+    with plane:
+        # Pods are deleted by the account of the controller that enforces taints.
+        plane.start_controller_manager(accounts=True)
+        with RunningKubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
+            plane.start_schedulers()
+            yield kubevirt
+            assert kubevirt.nodes.mistakes == []
 
 
 @pytest.fixture(scope="session")
@@ -105,3 +113,26 @@ def place(new_place: NewPlace) -> Place:
 def apart(real: RunningKubeVirt) -> Place:
     """A namespace that the webhook skips: it shows what KubeVirt does by itself."""
     return make_place(real, {}, {})
+
+
+@pytest.fixture
+def fleet_place(real: RunningKubeVirt, apart: Place) -> Iterator[Place]:
+    """A namespace that the webhook skips, whose objects leave nothing behind."""
+    eventually(real.is_empty, what="the VMs of other tests to end")
+    yield apart
+    for resource in (QUOTAS, BUDGETS, VMS, VMIS, PODS, CLAIMS):
+        with suppress(KubeError):
+            apart.admin.delete_all(resource, apart.namespace)
+    for volume in apart.admin.list(VOLUMES):
+        apart.admin.delete(VOLUMES, volume["metadata"]["name"])
+    real.configure(migrations=None)
+    eventually(real.is_empty, what="the fleet to end")
+
+
+@pytest.fixture(scope="session")
+def descheduler() -> Path:
+    """The binary of the upstream descheduler."""
+    found = location({}, cache_root(os.environ), DESCHEDULER_BUNDLE) / "descheduler"
+    if not found.exists():
+        pytest.skip("the descheduler isn't built; run make kubevirt")
+    return found

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -31,6 +32,7 @@ SERVICE = "virt-api.kubevirt.svc"
 FRONT_PROXY = "front-proxy"
 POOL = "VirtualMachinePool"
 REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
+ENDPOINT_SLICES = "discovery.k8s.io/v1/endpointslices"
 API_SERVICES = "apiregistration.k8s.io/v1/apiservices"
 ZONES = {"node-1": "a", "node-2": "a", "node-3": "b", "node-4": "b"}
 
@@ -54,7 +56,8 @@ def aggregation(front: Pki) -> list[str]:
 class RunningKubeVirt:
     """KubeVirt at work on a plane that was started with `aggregation` and has no KubeVirt kinds yet, in a context.
 
-    ``configuration`` is the KubeVirt object's ``spec.configuration``; ``nodes`` play those of `ZONES`.
+    ``configuration`` is the KubeVirt object's ``spec.configuration``; ``nodes`` play those of `ZONES`. ``address``
+    is one of this machine, where the API server itself calls endpoints of Services (``--enable-aggregator-routing``).
     """
 
     def __init__(
@@ -63,8 +66,10 @@ class RunningKubeVirt:
         binaries: Path,
         configuration: Mapping[str, Any],
         nodes: type[PlayedNodes] = PlayedNodes,
+        address: str = "",
     ) -> None:
         self.plane = plane
+        self._address: Final = address
         self.nodes = nodes(plane, ZONES)
         self._configuration = configuration
         self.version: Final = version_of(binaries)
@@ -125,6 +130,15 @@ class RunningKubeVirt:
         self._virt_controller = self._controller(tag)
         self._virt_controller.start()
 
+    @contextmanager
+    def without_controller(self) -> Iterator[None]:
+        """virt-controller does not run meanwhile."""
+        self._virt_controller.stop()
+        try:
+            yield
+        finally:
+            self._virt_controller.start()
+
     def empty(self) -> None:
         """Deletes all VMs, and what would make others of them; they end a moment later."""
         for resource in (self.pools, REPLICA_SETS, VMS, VMIS):
@@ -163,8 +177,7 @@ class RunningKubeVirt:
             self._create(self.plane.admin.resource_of(role), role)
         bundle = {"ca-bundle": self.plane.pki.ca.read_text()}
         self._create("v1/configmaps", obj("ConfigMap", "kubevirt-ca", namespace=NAMESPACE, data=bundle))
-        resolved = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": self._port}]}
-        self._create("v1/services", obj("Service", "virt-api", namespace=NAMESPACE, spec=resolved))
+        self._create_service()
         self._create_kubevirt()
         self._virt_api.start()
         self._virt_controller.start()
@@ -182,6 +195,19 @@ class RunningKubeVirt:
             for shipped in self._objects[resource]:
                 self._create(f"instancetype.kubevirt.io/v1beta1/virtualmachinecluster{resource}", shipped)
         eventually(self._mutates, what="the API server to call virt-api")
+
+    def _create_service(self) -> None:
+        """That of virt-api, as the API server resolves it."""
+        ports = [{"port": self._port}]
+        if not self._address:
+            resolved = {"type": "ExternalName", "externalName": "localhost", "ports": ports}
+            self._create("v1/services", obj("Service", "virt-api", namespace=NAMESPACE, spec=resolved))
+            return
+        self._create("v1/services", obj("Service", "virt-api", namespace=NAMESPACE, spec={"ports": ports}))
+        endpoints = obj("EndpointSlice", "virt-api", "discovery.k8s.io/v1", namespace=NAMESPACE)
+        endpoints["metadata"]["labels"] = {"kubernetes.io/service-name": "virt-api"}
+        ready = {"addresses": [self._address], "conditions": {"ready": True}}
+        self._create(ENDPOINT_SLICES, endpoints | {"addressType": "IPv4", "ports": ports, "endpoints": [ready]})
 
     def _create_kubevirt(self) -> None:
         spec = {"configuration": self._configuration}
@@ -216,7 +242,7 @@ class RunningKubeVirt:
         )
 
     def _process(self, name: str, *arguments: str) -> Process:
-        command = [f"{self._binaries}/{name}", f"--listen={LOOPBACK}", "-v=2", *arguments]
+        command = [f"{self._binaries}/{name}", f"--listen={self._address or LOOPBACK}", "-v=2", *arguments]
         return Process(name, command, self.plane.directory / "logs" / f"{name}.log")
 
     def _kill(self) -> None:

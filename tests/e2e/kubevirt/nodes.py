@@ -48,9 +48,12 @@ class PlayedNodes:
     def __init__(self, access: Access, zones: Mapping[str, str]) -> None:
         self.mistakes: list[str] = []
         self._access = access
-        self._zones = zones
+        self._zones = dict(zones)
         self._stop = threading.Event()
         self._holds = threading.Event()
+        self._copies = 0.0
+        # When guests began to be copied, by the UID of the migration.
+        self._copied_since: dict[str, float] = {}
         # When the launchers that their guests have left will have ended, by namespace and name.
         self._leaving: dict[tuple[str, str], float] = {}
         self._thread = threading.Thread(target=self._run, name="nodes", daemon=True)
@@ -60,11 +63,29 @@ class PlayedNodes:
 
     def start(self) -> None:
         for name, zone in self._zones.items():
-            make_node(self._access.admin, name, {"zone": zone})
-            labels = {**dict.fromkeys(NODE_LABELS.keys() - BASIC), **LABELS}
-            self._access.admin.patch("v1/nodes", name, {"metadata": {"labels": labels}})
+            self._make(name, zone)
         self._beat()
         self._thread.start()
+
+    def add(self, name: str, zone: str, allocatable: Mapping[str, str] | None = None) -> None:
+        """One more node, or one that was lost."""
+        self._make(name, zone, allocatable)
+        self._zones[name] = zone
+        self._beat()
+
+    def lose(self, name: str) -> None:
+        """A node dies: nobody ends its guests, and Kubernetes deletes its pods, as it does once the node is gone."""
+        del self._zones[name]
+        self._access.admin.delete("v1/nodes", name)
+        for pod in self._access.admin.list(PODS):
+            if pod["spec"].get("nodeName") == name:
+                metadata = pod["metadata"]
+                self._access.admin.delete(PODS, metadata["name"], metadata["namespace"], gracePeriodSeconds="0")
+
+    def _make(self, name: str, zone: str, allocatable: Mapping[str, str] | None = None) -> None:
+        make_node(self._access.admin, name, {"zone": zone}, allocatable=allocatable)
+        labels = {**dict.fromkeys(NODE_LABELS.keys() - BASIC), **LABELS}
+        self._access.admin.patch("v1/nodes", name, {"metadata": {"labels": labels}})
 
     def stop(self) -> None:
         self._stop.set()
@@ -79,6 +100,15 @@ class PlayedNodes:
             yield
         finally:
             self._holds.clear()
+
+    @contextlib.contextmanager
+    def copying(self, seconds: float) -> Iterator[None]:
+        """Each guest takes so long to be copied meanwhile."""
+        self._copies = seconds
+        try:
+            yield
+        finally:
+            self._copies = 0.0
 
     def _run(self) -> None:
         rounds = 0
@@ -103,8 +133,9 @@ class PlayedNodes:
 
     def _beat(self) -> None:
         """Without it, virt-controller takes a node for unresponsive."""
-        for name in self._zones:
-            self._access.admin.patch("v1/nodes", name, {"metadata": {"annotations": {HEARTBEAT: _now()}}})
+        for name in list(self._zones):
+            with contextlib.suppress(KubeError):  # it has just been lost
+                self._access.admin.patch("v1/nodes", name, {"metadata": {"annotations": {HEARTBEAT: _now()}}})
 
     def _kubelet(self, pod: Json) -> None:
         metadata = pod["metadata"]
@@ -137,13 +168,20 @@ class PlayedNodes:
             _enter(status, "Succeeded")
         elif status.get("phase") == "Scheduled":
             _boot(vmi, status)
-        elif status.get("phase") == "Running" and _is_to_begin(status, migration) and not self._holds.is_set():
+        elif status.get("phase") == "Running" and _is_to_begin(status, migration):
+            if not self._is_copied(migration) and "startTimestamp" in migration:
+                return
             _move(vmi, status, migration)
         else:
             return
         self._access.kubevirt_controller.replace(VMIS, vmi)
         if migration.get("completed"):
             self._leave(migration["sourcePod"], vmi["metadata"]["namespace"])
+
+    def _is_copied(self, migration: Json) -> bool:
+        """Whether the guest may go on to move now."""
+        since = self._copied_since.setdefault(migration["migrationUid"], time.monotonic())
+        return not self._holds.is_set() and time.monotonic() - since >= self._copies
 
     def _leave(self, launcher: str, namespace: str) -> None:
         """The launcher that a guest has left is not ready any more, and ends by itself a while later."""

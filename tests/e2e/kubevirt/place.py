@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from tests.e2e.support.foreign_webhook import evict
-from tests.e2e.support.kube import Json, KubeError, KubeObject, denial, denied
-from tests.e2e.support.objects import is_unschedulable, obj
+from tests.e2e.support.kube import Json, KubeError, KubeObject, denial, denied, eventually
+from tests.e2e.support.objects import has_condition, is_unschedulable, obj
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.program import command
 from tests.e2e.support.webhook_server import DOMAIN
@@ -104,8 +104,10 @@ class Place:
         return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def launcher(self, name: str = "web") -> KubeObject:
+        """The pod that a VM runs in; one that it has left may be on the same node, if it has come back."""
         node = self.running(name)["status"]["nodeName"]
-        return next(pod for pod in self.launchers(name) if pod["spec"].get("nodeName") == node)
+        running = (pod for pod in self.launchers(name) if pod["status"].get("phase") == "Running")
+        return next(pod for pod in running if pod["spec"].get("nodeName") == node)
 
     def unschedulable(self, name: str = "web") -> KubeObject | None:
         return next((pod for pod in self.launchers(name) if is_unschedulable(pod)), None)
@@ -125,6 +127,29 @@ def domain(pod: Mapping[str, Any]) -> str | None:
     """The name of the VM whose pod it is."""
     name: str | None = pod["metadata"].get("annotations", {}).get("kubevirt.io/domain")
     return name
+
+
+def needs_no_restart(place: Place, name: str = "web") -> bool:
+    """Whether KubeVirt, once it has seen the VM as it is now, has the VM run as it says."""
+
+    def seen() -> KubeObject | None:
+        vm = place.get(VMS, name)
+        is_seen = vm["status"].get("desiredGeneration") == vm["metadata"]["generation"]
+        return vm if is_seen and vm["status"].get("ready") else None
+
+    return not has_condition(eventually(seen, what=f"virt-controller to see {name}"), "RestartRequired")
+
+
+def restart(place: Place, name: str = "web") -> None:
+    """As `virtctl restart` does; returns once the next VMI runs."""
+    before = place.get(VMIS, name)["metadata"]["uid"]
+    assert place.real.call(place.namespace, name, "restart") == ""
+    is_new = lambda vmi: vmi["metadata"]["uid"] != before and vmi["status"].get("phase") == "Running"
+    place.admin.wait(VMIS, name, place.namespace, until=is_new, what=f"{name} to have started again")
+
+
+def move(place: Place, name: str = "web") -> None:
+    assert place.ended(place.migrate(name)) == "Succeeded"
 
 
 @contextmanager

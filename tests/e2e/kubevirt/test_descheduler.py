@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from hack.controlplane import build, bundles
 from tests.e2e.support.audited import AuditLog
-from tests.e2e.support.descheduler import ACCOUNT, BACKGROUND, policy_of, process
+from tests.e2e.support.descheduler import ACCOUNT, BACKGROUND, policy_of
 from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.objects import obj
-from tests.e2e.support.rbac import RBAC, grant
 from tests.e2e.support.webhook_server import EVICTION, WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS
 
 from .control_plane import RunningKubeVirt
+from .descheduling import Descheduler
 from .place import Place, cordoned, domain, make_place
 
 pytestmark = [pytest.mark.kubevirt, pytest.mark.timeout(300)]
@@ -34,29 +33,12 @@ STUCK = [f"{HELD}-{letter}" for letter in "ab"]
 QUOTAS = "v1/resourcequotas"
 # KubeVirt's answer, which the descheduler looks for.
 TRIGGERED = "Eviction triggered evacuation"
-# As upstream's own manifests have it (kubernetes/base/rbac.yaml), less what this policy does not need.
-RULES: Sequence[Json] = (
-    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "update", "patch"]},
-    {"apiGroups": [""], "resources": ["nodes", "namespaces", "pods"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
-    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["get", "list", "watch"]},
-)
 # KubeVirt's, on the pod of a VM that it is to move.
 IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 # Eight VMs use 75 % of the node's CPUs, and the mean of the four nodes is 19 %; half of them use less than 39 %.
 ENOUGH = 4
 
 Answers = Callable[..., dict[str, list[str]]]
-
-
-@pytest.fixture(scope="session")
-def descheduler() -> Path:
-    found = build.location({}, build.cache_root(os.environ), bundles.DESCHEDULER) / "descheduler"
-    if not found.exists():
-        pytest.skip("the descheduler isn't built; run make kubevirt")
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -69,47 +51,22 @@ def paced(
         yield started
 
 
-class Descheduler:
-    """A descheduler that looks at one namespace's VMs only, with or without the feature gate that VMs need."""
+def look(place: Place, descheduler: Descheduler, rounds: int) -> None:
+    """Has it look at the nodes so often, each time after what it asked for before has happened."""
+    for number in range(1, rounds + 1):
+        descheduler.look()
+        eventually(partial(_is_settled, place), what=f"the migrations of round {number} to end")
 
-    def __init__(self, place: Place, directory: Path, binary: Path, *, background: bool) -> None:
-        self._place = place
-        plane = place.real.plane
-        grant(plane.admin, "descheduler", RULES, subject={"apiGroup": RBAC, "kind": "User", "name": ACCOUNT.user})
-        options = [BACKGROUND] if background else []
-        kubeconfig = plane.kubeconfig_for(*ACCOUNT)
-        self.process = process(binary, policy_of(place.namespace), kubeconfig, directory, *options)
 
-    def run(self, rounds: int) -> None:
-        """Has it look at the nodes so often, each time after what it asked for before has happened.
-
-        It ends after each round, as one does that a CronJob starts. A migration begins while the descheduler looks, and
-        has ended when it looks again, as in its usual interval of a minute: how fast the machine is decides nothing.
-        """
-        for number in range(1, rounds + 1):
-            with self._place.real.nodes.holding():
-                self._look(number)
-            eventually(self._is_settled, what=f"the migrations of round {number} to end")
-
-    def _look(self, number: int) -> None:
-        self.process.start()
-        try:
-            eventually(lambda: not self.process.running, what=f"round {number} of the descheduler")
-        finally:
-            self.process.stop()
-        # What it logs at the end of a round.
-        assert self.process.log.read_text().count("Number of evictions/requests") == number
-
-    def _is_settled(self) -> bool:
-        """Whether each VM that KubeVirt is to move has left, or cannot be moved and is marked on its pod as well."""
-        place = self._place
-        migrations = [
-            one for one in place.admin.list(MIGRATIONS, place.namespace) if not one["spec"]["vmiName"].startswith(HELD)
-        ]
-        if any(one.get("status", {}).get("phase") not in ("Succeeded", "Failed") for one in migrations):
-            return False
-        pods = place.admin.list(PODS, place.namespace)
-        return all(_is_at_rest(vmi, pods) for vmi in place.admin.list(VMIS, place.namespace))
+def _is_settled(place: Place) -> bool:
+    """Whether each VM that KubeVirt is to move has left, or cannot be moved and is marked on its pod as well."""
+    migrations = [
+        one for one in place.admin.list(MIGRATIONS, place.namespace) if not one["spec"]["vmiName"].startswith(HELD)
+    ]
+    if any(one.get("status", {}).get("phase") not in ("Succeeded", "Failed") for one in migrations):
+        return False
+    pods = place.admin.list(PODS, place.namespace)
+    return all(_is_at_rest(vmi, pods) for vmi in place.admin.list(VMIS, place.namespace))
 
 
 def _is_at_rest(vmi: Json, pods: Sequence[Json]) -> bool:
@@ -188,7 +145,9 @@ def answers(crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Pa
     """Has the descheduler look at the crowded node; gives the answers to its evictions, by the VM's name."""
 
     def run(*, background: bool) -> dict[str, list[str]]:
-        Descheduler(crowded, tmp_path, descheduler, background=background).run(ROUNDS)
+        options = [BACKGROUND] if background else []
+        policy = policy_of(crowded.namespace)
+        look(crowded, Descheduler(crowded.real, policy, tmp_path, descheduler, options), ROUNDS)
         found = answers_to(audit_log, crowded)
         report(found, crowded)
         return found
@@ -213,6 +172,7 @@ def test_alone_the_vms_that_cannot_move_keep_all_others_from_leaving(crowded: Pl
         assert IN_PROGRESS in crowded.launcher(name)["metadata"]["annotations"]
 
 
+@pytest.mark.control("stuck-vms-take-all-places")
 @BOTH
 def test_with_the_policy_vms_leave_until_the_node_is_not_crowded(crowded: Place, answers: Answers) -> None:
     found = answers(background=True)

@@ -12,31 +12,28 @@ import os
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.support.kube import Json, KubeError, eventually
+from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.objects import has_condition, is_unschedulable, obj, owner_reference
-from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS
+from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
 from webhook.cli.explain import answer_of, from_cluster
 from webhook.cluster.selection import open_cluster
 from webhook.forecast import report
 from webhook.forecast.drain import plan
 from webhook.forecast.report import DrainPlan, VmPlan
-from webhook.k8s.quantity import parse
 from webhook.policies.migration.explanation import MigrationExplanation, Question, explain
 
 from .control_plane import ZONES, RunningKubeVirt
+from .fleets import BUDGETS, make_pod, make_quota, starts
 from .nodes import LOCAL
 from .place import HOSTNAME, Place, attachments, cordoned, evict_all, hotplugged, vm_run_once
 
 pytestmark = pytest.mark.kubevirt
 
-QUOTAS, BUDGETS = "v1/resourcequotas", "policy/v1/poddisruptionbudgets"
-CLAIMS, VOLUMES = "v1/persistentvolumeclaims", "v1/persistentvolumes"
 NODES = sorted(ZONES)
 GROUP = [name for name in NODES if ZONES[name] == ZONES[NODES[0]]]
 GI = 2**30
@@ -129,20 +126,6 @@ def _label(real: RunningKubeVirt, labels: Mapping[str, Mapping[str, str | None]]
         real.plane.admin.patch("v1/nodes", name, {"metadata": {"labels": dict(own)}})
 
 
-@pytest.fixture
-def fleet_place(real: RunningKubeVirt, apart: Place) -> Iterator[Place]:
-    """A namespace whose objects leave nothing behind."""
-    eventually(real.is_empty, what="the VMs of other tests to end")
-    yield apart
-    for resource in (QUOTAS, BUDGETS, VMS, VMIS, PODS, CLAIMS):
-        with suppress(KubeError):
-            apart.admin.delete_all(resource, apart.namespace)
-    for volume in apart.admin.list(VOLUMES):
-        apart.admin.delete(VOLUMES, _name(volume))
-    real.configure(migrations=None)
-    eventually(real.is_empty, what="the fleet to end")
-
-
 def _populate(place: Place, fleet: Fleet) -> set[str]:
     """Has a fleet run, all of it on the drained nodes; returns its VMs, without those for which they have no room."""
     place.real.configure(migrations=fleet.migrations)
@@ -154,7 +137,7 @@ def _populate(place: Place, fleet: Fleet) -> set[str]:
                 spec["volumes"] = attached["volumes"]
                 spec["domain"]["devices"] = attached["domain"]["devices"]
             place.make(vm)
-        names = {name for name in map(_name, fleet.vms) if _starts(place, name)}
+        names = {name for name in map(_name, fleet.vms) if starts(place, name)}
         for name in names:
             assert place.running(name)["status"]["nodeName"] in fleet.drained
         count = len(names & fleet.volumes.keys())
@@ -163,10 +146,10 @@ def _populate(place: Place, fleet: Fleet) -> set[str]:
     size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = place.make(obj("PersistentVolumeClaim", "disk", spec=size))
     for node, memory in fleet.fillers.items():
-        _make_pod(place, f"filler-{node}", node, resources={"requests": {"memory": memory}})
+        make_pod(place, f"filler-{node}", node, resources={"requests": {"memory": memory}})
     for number in range(fleet.importers):
         owners = [owner_reference(claim)]
-        _make_pod(place, f"importer-{number}", fleet.drained[-1], labels=IMPORTER, ownerReferences=owners)
+        make_pod(place, f"importer-{number}", fleet.drained[-1], labels=IMPORTER, ownerReferences=owners)
     if fleet.budget:
         spec = {"minAvailable": 1000, "selector": {"matchLabels": {"app": "mover"}}}
         place.make(obj("PodDisruptionBudget", "movers", "policy/v1", spec=spec))
@@ -175,46 +158,8 @@ def _populate(place: Place, fleet: Fleet) -> set[str]:
         if {"app": "mover"} in labels:
             place.admin.wait(BUDGETS, "movers", place.namespace, until=counted, what="the budget to be counted")
     if fleet.quota is not None:
-        _make_quota(place, fleet.quota)
+        make_quota(place, fleet.quota)
     return names
-
-
-def _starts(place: Place, name: str) -> bool:
-    """Whether a VM gets a node; one that gets none is deleted."""
-
-    def is_decided() -> bool:
-        phases = [vmi["status"].get("phase") for vmi in place.admin.list(VMIS, place.namespace) if _name(vmi) == name]
-        return phases == ["Running"] or place.unschedulable(name) is not None
-
-    eventually(is_decided, what=f"{name} to get a node, or none")
-    if place.unschedulable(name) is None:
-        return True
-    place.admin.delete(VMS, name, place.namespace)
-    eventually(lambda: not place.launchers(name), what=f"{name} to be gone")
-    return False
-
-
-def _make_quota(place: Place, spare: Mapping[str, int]) -> None:
-    """A quota that leaves so much beside what the fleet uses."""
-    (name,) = spare
-    open_quota = obj("ResourceQuota", "fleet", spec={"hard": {name: "1Pi" if "memory" in name else "10000"}})
-    place.make(open_quota)
-    counted = lambda found: name in found.get("status", {}).get("used", {})
-    found = place.admin.wait(QUOTAS, "fleet", place.namespace, until=counted, what="the quota to be counted")
-    used = parse(found["status"]["used"][name]).value
-    hard = {name: str(used + spare[name])}
-    place.patch(QUOTAS, "fleet", {"spec": {"hard": hard}})
-    in_force = lambda found: parse(found["status"].get("hard", {}).get(name, "0")).value == used + spare[name]
-    place.admin.wait(QUOTAS, "fleet", place.namespace, until=in_force, what="the quota to be in force")
-
-
-def _make_pod(place: Place, name: str, node: str, *, resources: Json | None = None, **metadata: Any) -> None:
-    """A pod that runs, without a VM."""
-    container = {"name": "main", "image": "registry.example/main:v1", "resources": resources or {}}
-    spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
-    place.make(obj("Pod", name, spec=spec, **metadata))
-    status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
-    place.admin.patch(PODS, name, {"status": status}, place.namespace, subresource="status")
 
 
 def _name(found: Mapping[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """Defaults, bare VMIs and denials beside a real KubeVirt, what KubeVirt makes of them afterwards, and what a VM costs.
 
-Requests are counted here, and times are measured by `bench.creation`.
-
 Of random VMs, too: the webhook makes of a bare VMI what KubeVirt's controller makes of the same VM.
 ``KUBEVIRT_VMS=400 make kubevirt`` compares more of them; the number in a failing test's name makes it again.
 """
@@ -19,7 +17,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.creation.cost import create
 from tests.e2e.support.audited import AuditLog
 from tests.e2e.support.kube import Json, KubeError, KubeObject, denied, eventually
 from tests.e2e.support.objects import CRDS, obj
@@ -30,7 +27,9 @@ from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.vm import fidelity
 
 from .conftest import NewPlace
-from .control_plane import POOL, RunningKubeVirt
+from .control_plane import RunningKubeVirt
+from .creation import create
+from .owners import change_pool, pool, restore, take_snapshot
 from .place import DEFAULTS, Place, annotations_left, differences
 
 pytestmark = pytest.mark.kubevirt
@@ -76,27 +75,6 @@ def test_a_replica_sets_vmis_are_filled(place: Place) -> None:
     vmis = eventually(both, what="both replicas to run")
     guests = [vmi["spec"]["domain"]["memory"]["guest"] for vmi in vmis]
     assert guests == ["2Gi", "2Gi"]
-
-
-def pool(place: Place) -> None:
-    """Makes a pool of one VM, ``web-0``, that says nothing."""
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {"devices": {}}}}
-    machine = {"metadata": {"labels": {"app": "web"}}, "spec": {"runStrategy": "Halted", "template": template}}
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "virtualMachineTemplate": machine}
-    place.make(obj(POOL, "web", place.real.pools.rpartition("/")[0], spec=spec))
-    eventually(lambda: place.admin.list(VMS, place.namespace), what="the pool to make its VM")
-
-
-def change_pool(place: Place) -> KubeObject:
-    """The VM of a pool after the pool has overwritten it with another template."""
-    changed = {"template": {"spec": {"terminationGracePeriodSeconds": 17}}}
-    place.patch(place.real.pools, "web", {"spec": {"virtualMachineTemplate": {"spec": changed}}})
-
-    def updated() -> KubeObject | None:
-        vm = place.get(VMS, "web-0")
-        return vm if vm["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") == 17 else None
-
-    return eventually(updated, what="the pool to update its VM")
 
 
 def test_a_pools_vms_keep_their_defaults_when_the_pool_changes_though_they_were_withdrawn(place: Place) -> None:
@@ -148,16 +126,12 @@ def test_the_owner_exchanges_a_default_while_the_vm_runs(place: Place) -> None:
 
 def test_a_restored_vm_is_as_it_was(place: Place) -> None:
     place.vm(run="Halted")
-    source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "web"}
-    snapshots, restores = (f"snapshot.kubevirt.io/v1beta1/virtualmachine{what}" for what in ("snapshots", "restores"))
-    place.make(obj("VirtualMachineSnapshot", "then", spec={"source": source}))
-    eventually(lambda: place.get(snapshots, "then").get("status", {}).get("readyToUse"), what="the snapshot")
+    take_snapshot(place)
     owners = {"instancetype": None, "preference": None, "template": {"spec": {"domain": {"memory": {"guest": "3Gi"}}}}}
     assert place.matchers(place.patch(VMS, "web", {"spec": owners})) == [None, None]
 
-    place.make(obj("VirtualMachineRestore", "back", spec={"target": source, "virtualMachineSnapshotName": "then"}))
+    restore(place)
 
-    eventually(lambda: place.get(restores, "back").get("status", {}).get("complete"), what="the restore")
     assert place.matchers(place.get(VMS)) == [SMALL, FEDORA]
 
 

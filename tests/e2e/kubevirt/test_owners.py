@@ -7,21 +7,19 @@ Random manifests too, one written after the other: the VM is the one that the se
 from __future__ import annotations
 
 import copy
-import json
 import os
 import random
-from typing import Any
 
-import jsonpatch
 import pytest
 
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
-from tests.e2e.support.objects import CONFLICT, obj
+from tests.e2e.support.objects import obj
 from tests.e2e.support.webhook_server import DOMAIN
-from tests.e2e.support.workloads import VMS, instancetype, preference, scheduler_of
-from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of, merge_patch
+from tests.e2e.support.workloads import instancetype, preference, scheduler_of
+from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of
 
 from .conftest import NewPlace
+from .owners import clone, manifest, write
 from .place import DEFAULTS, Place
 
 pytestmark = pytest.mark.kubevirt
@@ -38,67 +36,6 @@ def own(new_place: NewPlace) -> Place:
     place.make(instancetype("own", cluster=False))
     place.make(preference("own"))
     return place
-
-
-def manifest(name: str = "web", *, template: Json | None = None, run: str = "Halted", **spec: Any) -> Json:
-    """A VM as its owner keeps it in a file; keywords go into its spec, ``template`` into its template's spec."""
-    inner: Json = {"domain": {"devices": {}}} | (template or {})
-    return obj("VirtualMachine", name, spec={"runStrategy": run, "template": {"spec": inner}, **spec})
-
-
-def write(place: Place, way: str, after: Json, before: Json | None = None) -> KubeObject:
-    """The stored object after an owner has written a manifest, with the warnings for the owner; or the KubeError.
-
-    ``before`` is the manifest that was written last; None: the VM does not exist yet.
-    """
-    if way == "client-side apply":
-        return _apply_client_side(place, after)
-    if way == "server-side apply":
-        return place.admin.apply(_placed(place, after), fieldManager="flux")
-    if before is None:
-        return place.make(after)
-    name = after["metadata"]["name"]
-    if way == "replace":
-        return _replace(place, after)
-    if way == "JSON patch":
-        patch = jsonpatch.make_patch(before, after).patch
-        return place.admin.patch(VMS, name, patch, place.namespace, kind="json")
-    return place.admin.patch(VMS, name, merge_patch(before or {}, after), place.namespace)
-
-
-def _replace(place: Place, after: Json) -> KubeObject:
-    """virt-controller writes the VM too, so the version that was read may be an old one."""
-    while True:
-        version = place.get(VMS, after["metadata"]["name"])["metadata"]["resourceVersion"]
-        try:
-            return place.admin.replace(VMS, _placed(place, after, resourceVersion=version))
-        except KubeError as error:
-            if error.status != CONFLICT:
-                raise
-
-
-def _placed(place: Place, manifest: Json, **metadata: str) -> Json:
-    return {**manifest, "metadata": {**manifest["metadata"], "namespace": place.namespace, **metadata}}
-
-
-def _apply_client_side(place: Place, after: Json) -> KubeObject:
-    where = (f"--namespace={place.namespace}", "--filename=-", "--output=json")
-    done = place.real.plane.kubectl("apply", *where, stdin=json.dumps(after), check=False)
-    # kubectl puts "Warning: " before each warning, on a line of its own.
-    said = tuple(line.removeprefix("Warning: ") for line in done.stderr.splitlines() if line.startswith("Warning: "))
-    if done.returncode:
-        raise KubeError("kubectl apply", done.returncode, done.stderr, {}, said)
-    stored = KubeObject(json.loads(done.stdout))
-    stored.warnings = said
-    return stored
-
-
-def clone(place: Place, **filters: Any) -> KubeObject:
-    """A clone of the VM ``web``, by KubeVirt's own controller."""
-    vm = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine"}
-    spec = {"source": {**vm, "name": "web"}, "target": {**vm, "name": "copy"}, **filters}
-    place.make(obj("VirtualMachineClone", "copy", spec=spec))
-    return eventually(lambda: place.get(VMS, "copy"), what="the clone")
 
 
 OTHERS = ["*", f"!{DOMAIN}.*"]

@@ -54,7 +54,9 @@ class AuditLog:
         return {right for line in lines for right in _needed(line)}
 
     def _lines(self) -> list[str]:
-        return self._log.read_text().splitlines() if self._log.exists() else []
+        written = self._log.read_text() if self._log.exists() else ""
+        # Of the last line, there may be a part.
+        return written[: written.rfind("\n") + 1].splitlines()
 
 
 def _needed(line: Json) -> Iterator[Right]:

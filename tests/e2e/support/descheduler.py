@@ -17,12 +17,17 @@ BACKGROUND = "--feature-gates=EvictionsInBackground=true"
 _POLICY = MANIFESTS / "descheduler" / "upstream" / "policy.yaml"
 
 
-def policy_of(namespace: str) -> Json:
+def policy_of(namespace: str, points: int | None = None) -> Json:
+    """The shipped policy for one namespace; ``points``: from how far above the mean nodes give VMs away."""
     policy: Json = yaml.safe_load(_POLICY.read_text())
     (profile,) = policy["profiles"]
     evictor = profile["pluginConfig"][0]
     assert evictor["name"] == "DefaultEvictor"
     evictor["args"]["namespaceLabelSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    if points is not None:
+        utilization = profile["pluginConfig"][1]
+        assert utilization["name"] == "LowNodeUtilization"
+        utilization["args"]["targetThresholds"] = {"cpu": points, "memory": points}
     return policy
 
 

@@ -6,7 +6,7 @@ import base64
 import json
 import secrets
 from http.server import BaseHTTPRequestHandler
-from typing import Self
+from typing import ClassVar, Self
 
 from .access import Access
 from .kube import Json, Kube, denial, eventually
@@ -21,7 +21,7 @@ DESCHEDULER = "sigs.k8s.io/descheduler"
 
 
 class ForeignWebhook:
-    """A webhook for the CREATEs of one resource in one namespace.
+    """A webhook for the CREATEs, or other operations, on one resource in one namespace.
 
     A context manager: entered, the API server calls it; left, it is gone. ``asked`` has the objects' names, and
     of objects whose names the API server makes their beginnings.
@@ -29,6 +29,8 @@ class ForeignWebhook:
 
     kind = "MutatingWebhookConfiguration"
     resource = "pods"
+    operation = "CREATE"
+    fields: ClassVar[Json] = {}
 
     def __init__(self, access: Access, namespace: str) -> None:
         self._access = access
@@ -72,7 +74,8 @@ class ForeignWebhook:
 
     def _configuration(self) -> Json:
         authority = base64.b64encode(self._access.pki.ca.read_bytes()).decode()
-        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [self.resource]}
+        what = {"operations": [self.operation], "resources": [self.resource]}
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], **what}
         entry = {
             "name": f"{self._name}.example.com",
             "clientConfig": {"url": f"https://localhost:{self._server.port}/", "caBundle": authority},
@@ -80,6 +83,7 @@ class ForeignWebhook:
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
             "sideEffects": "NoneOnDryRun",
             "admissionReviewVersions": ["v1"],
+            **self.fields,
         }
         return obj(self.kind, self._name, webhooks=[entry])
 

@@ -14,7 +14,8 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -158,6 +159,13 @@ class Kube:
         """The objects themselves; ``labelSelector`` and ``fieldSelector`` go into the query."""
         answer = self.request("GET", path(resource, namespace), query=query)
         return [KubeObject(item) for item in answer["items"]]
+
+    def watch(self, resource: str, namespace: str, version: str, seconds: int) -> Iterator[Json]:
+        """The events since a version of a list, for so many seconds, on a connection of its own."""
+        query = urllib.parse.urlencode({"watch": "true", "resourceVersion": version, "timeoutSeconds": seconds})
+        with closing(http.client.HTTPSConnection(self._host, context=self._tls, timeout=PATIENCE)) as connection:
+            connection.request("GET", f"{path(resource, namespace)}?{query}", headers=self._identity)
+            yield from map(json.loads, connection.getresponse())
 
     # -- helpers for tests ---------------------------------------------------------------------------------------------
 

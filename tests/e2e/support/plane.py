@@ -71,12 +71,14 @@ class ControlPlane(Access):
         binaries: Path,
         *,
         controller_manager: bool = False,
+        controller_accounts: bool = False,
         definitions: Sequence[Json] | None = None,
         apiserver_flags: Sequence[str] = (),
     ) -> None:
         self._port, self._etcd_port, self._manager_port = free_port(), free_port(), free_port()
         super().__init__(directory, f"https://localhost:{self._port}", binaries)
         self._wants_controller_manager = controller_manager
+        self._controller_accounts = controller_accounts
         self._definitions = kubevirt_crds() if definitions is None else definitions
         self._data = directory / "etcd"
         self._serving = self.pki.serving("control-plane")
@@ -84,6 +86,7 @@ class ControlPlane(Access):
         self._apiserver = self._process("kube-apiserver", self._apiserver_command(apiserver_flags))
         self._manager = self._process("kube-controller-manager", self._manager_command())
         self._schedulers: dict[str, Process] = {}
+        self._scheduler_ports: dict[str, int] = {}
         self.has_lost_data = False
 
     def __enter__(self) -> Self:
@@ -157,8 +160,10 @@ class ControlPlane(Access):
 
     # -- the controller manager ----------------------------------------------------------------------------------------
 
-    def start_controller_manager(self) -> None:
+    def start_controller_manager(self, *, accounts: bool = False) -> None:
+        """With ``accounts``, each controller acts as its service account, as in a cluster, which takes seconds more."""
         self._require("kube-controller-manager")
+        self._manager = self._process("kube-controller-manager", self._manager_command(accounts=accounts))
         self._manager.start()
         self._manager.wait_ready(functools.partial(_ready, self._at(self._manager_port), "/healthz"))
 
@@ -171,6 +176,7 @@ class ControlPlane(Access):
         *,
         lease: HeldLease | None = None,
         wait: bool = True,
+        options: Sequence[str] = (),
     ) -> Process:
         """Starts a scheduler with (a part of) a KubeSchedulerConfiguration; ``name`` is for the log and for stopping.
 
@@ -183,8 +189,10 @@ class ControlPlane(Access):
         if lease is not None:
             ensure_namespace(self.admin, lease.namespace)
         port = free_port()
-        process = self._process(f"kube-scheduler-{name}", self._scheduler_command(name, config, lease, port))
+        command = [*self._scheduler_command(name, config, lease, port), *options]
+        process = self._process(f"kube-scheduler-{name}", command)
         self._schedulers[name] = process
+        self._scheduler_ports[name] = port
         started = dt.datetime.now(dt.UTC)
         process.start()
         if wait:
@@ -193,16 +201,22 @@ class ControlPlane(Access):
             process.wait_ready(functools.partial(_renewed, self.admin, lease, started))
         return process
 
-    def start_schedulers(self) -> None:
+    def start_schedulers(self, second: Mapping[str, Any] = KUBEVIRT_SCHEDULER) -> None:
         """Two that no test ends, as in production: the one of this project can die while the other serves."""
         for name, config, lease in (
             ("default", DEFAULT_SCHEDULER, HeldLease("kube-system", "kube-scheduler", seconds=60)),
-            ("kubevirt", KUBEVIRT_SCHEDULER, KUBEVIRT_SCHEDULER_LEASE),
+            ("kubevirt", second, KUBEVIRT_SCHEDULER_LEASE),
         ):
             self.start_scheduler(name, config, lease=lease)
 
     def scheduler(self, name: str) -> Process:
         return self._schedulers[name]
+
+    def scheduler_metric(self, name: str, metric: str) -> float:
+        """The sum of a metric's samples, as a scheduler shows it."""
+        text = self._at(self._scheduler_ports[name]).text("/metrics")
+        samples = [line for line in text.splitlines() if line.startswith((f"{metric}{{", f"{metric} "))]
+        return sum(float(line.rpartition(" ")[2]) for line in samples)
 
     def stop_scheduler(self, name: str, grace: float = 5) -> None:
         """Ends a scheduler; with ``grace=0`` as a crash does, so that its Lease stays taken until it runs out."""
@@ -231,7 +245,7 @@ class ControlPlane(Access):
         self.start_apiserver()
         wait_told(self.admin, self._definitions)
         if self._wants_controller_manager:
-            self.start_controller_manager()
+            self.start_controller_manager(accounts=self._controller_accounts)
 
     def _make_data(self) -> Path:
         """What every plane holds from the beginning, made by this one's API server, which ends again."""
@@ -277,14 +291,16 @@ class ControlPlane(Access):
             *("--allow-privileged=true", "--shutdown-delay-duration=0", *extra),
         ]
 
-    def _manager_command(self) -> list[str]:
+    def _manager_command(self, *, accounts: bool = False) -> list[str]:
         # Upstream's controllers act as a service account each; without those, one identity must be able to do it all.
         kubeconfig = self.kubeconfig_for(*ADMIN)
+        key = f"--service-account-private-key-file={self.pki.service_account_key}"
         return [
             *(f"{self.binaries}/kube-controller-manager", *self._delegating(self._manager_port, kubeconfig)),
             f"--kubeconfig={kubeconfig}",
             "--controllers=*,-node-lifecycle-controller",  # it would taint nodes whose kubelets never report
             "--leader-elect=false",
+            *(["--use-service-account-credentials=true", key] if accounts else []),
         ]
 
     def _scheduler_command(self, name: str, config: Mapping[str, Any], lease: HeldLease | None, port: int) -> list[str]:

@@ -24,6 +24,7 @@ DENIED = [
 ]
 
 
+@pytest.mark.control("request-forgery-by-a-registry")
 @pytest.mark.parametrize(("text", "public"), [*((text, True) for text in PUBLIC), *((text, False) for text in DENIED)])
 def test_public_addresses_alone_are_allowed(text: str, public: bool) -> None:
     assert is_allowed(ipaddress.ip_address(text), ()) is public
@@ -47,6 +48,7 @@ def test_what_is_not_global_is_never_allowed(address: ipaddress.IPv4Address | ip
         assert embedded or not is_allowed(address, ())
 
 
+@pytest.mark.control("request-forgery-by-a-registry")
 def test_the_clusters_own_public_addresses_are_denied() -> None:
     own = OwnAddresses()
     eight = ipaddress.ip_address("8.8.8.8")
@@ -69,6 +71,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 
 
 class TestResolver:
+    @pytest.mark.control("silent-registries")
     async def test_names_that_take_long_hold_up_nothing_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The threads of the event loop read the settings and long events of the API server, too."""
         answers = threading.Event()
@@ -83,6 +86,7 @@ class TestResolver:
             ends = {type(each) for each in await asyncio.gather(*lookups, return_exceptions=True)}
             assert ends == {addresses.AddressDenied}
 
+    @pytest.mark.control("request-forgery-by-a-registry")
     async def test_only_addresses_that_passed_are_dialed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         resolving(monkeypatch, "169.254.169.254", "8.8.8.8", "fe80::1%eth0")
         found = await CheckedResolver(()).resolve("registry.example", 443)

@@ -143,6 +143,7 @@ class TestHostileRegistries:
         async with client_of(registry) as client:
             assert await client.manifest(registry.reference("afterwards")) == MINE
 
+    @pytest.mark.control("replaced-manifests", "hostile-registries")
     async def test_wrong_digest_and_huge(self, registry: FakeRegistry) -> None:
         digest = digest_of(b"something else")
         registry.contents[digest] = MINE
@@ -152,6 +153,7 @@ class TestHostileRegistries:
         registry.handler = answering(body=b" " * (MAX_BYTES + 1))
         assert await cause(registry) == "invalid"
 
+    @pytest.mark.control("hostile-registries", "scheduling-waits")
     async def test_slow(self, registry: FakeRegistry) -> None:
         end = asyncio.Event()
 
@@ -163,6 +165,7 @@ class TestHostileRegistries:
         assert await cause(registry, seconds=0.1) == "unavailable"
         end.set()
 
+    @pytest.mark.control("hostile-registries")
     @pytest.mark.parametrize(
         ("size", "pause", "seconds", "expected"),
         [(65_536, 0.0, PATIENCE, "invalid"), (1, 0.02, 0.2, "unavailable")],
@@ -187,6 +190,7 @@ class TestHostileRegistries:
         # The buffers of both ends bound the bytes that were on their way.
         assert sent < MAX_BYTES + 32 * 1024 * 1024
 
+    @pytest.mark.control("hostile-registries")
     async def test_a_small_body_stays_small(self, registry: FakeRegistry) -> None:
         bomb = gzip.compress(b" " * 50_000_000)
         registry.handler = answering(body=bomb, Content_Encoding="gzip")
@@ -203,6 +207,7 @@ class TestHostileRegistries:
 
 
 class TestAddresses:
+    @pytest.mark.control("request-forgery-by-a-registry")
     @pytest.mark.parametrize(
         "host",
         # Without a list of addresses, localhost is a name like another, as after a change of its DNS records.
@@ -277,6 +282,7 @@ class TestRedirects:
 
         registry.handler = away
 
+    @pytest.mark.control("request-forgery-by-a-registry", "scheduling-waits")
     @pytest.mark.parametrize(
         "location",
         [
@@ -294,6 +300,7 @@ class TestRedirects:
         async with client_of(registry) as client:
             assert await client.manifest(registry.reference("40")) == MINE
 
+    @pytest.mark.control("credentials-to-other-hosts")
     async def test_to_a_listed_host_without_credentials(self, registry: FakeRegistry, other: FakeRegistry) -> None:
         other.add(MINE, "41")
         registry.handler = demanding_basic(answering(307, Location=f"http://{other.address}/x/41"))
@@ -330,6 +337,7 @@ def guarded(registry: FakeRegistry, realm: str, token: str = "t0ken", **paramete
 
 
 class TestBearer:
+    @pytest.mark.control("credentials-to-other-hosts")
     @pytest.mark.parametrize("query", ["", "?scope=repository:other/private:push,pull&service=other&account=root"])
     async def test_a_token_is_for_pulling_from_one_repository(self, registry: FakeRegistry, query: str) -> None:
         """A registry that requests more does not get more, and a realm chooses no scope either."""
@@ -343,6 +351,7 @@ class TestBearer:
         assert list(token.query.items()) == [("scope", "repository:disks/fedora:pull"), ("service", "reg")]
         assert token.headers["Authorization"] == BASIC
 
+    @pytest.mark.control("credentials-to-other-hosts")
     async def test_tokens_of_others_are_not_used(self, registry: FakeRegistry) -> None:
         guarded(registry, f"http://{registry.address}/token")
         async with client_of(registry) as client:
@@ -350,6 +359,7 @@ class TestBearer:
                 await client.manifest(registry.reference("40"), credentials)
         assert registry.paths.count("/token") == 3
 
+    @pytest.mark.control("credentials-to-other-hosts")
     async def test_a_token_server_on_another_host_gets_nothing_unless_it_is_listed(
         self, registry: FakeRegistry, other: FakeRegistry
     ) -> None:

@@ -51,6 +51,7 @@ def test_both_kinds_of_pull_secrets_are_read_and_no_other(kind: str, data: dict[
     assert entries_of(kind, data) == found
 
 
+@pytest.mark.control("wildcards-in-pull-secrets")
 @pytest.mark.parametrize(
     "data",
     [
@@ -77,6 +78,7 @@ def test_the_number_of_entries_is_bounded() -> None:
     assert len(entries_of(DOCKER_CONFIG_JSON, many)) == module.MAX_ENTRIES
 
 
+@pytest.mark.control("credentials-to-other-hosts")
 @pytest.mark.parametrize(
     ("key", "registry", "repository", "matches"),
     [
@@ -102,6 +104,7 @@ def test_the_longest_path_counts_first() -> None:
     assert [find_credentials(keyring, "quay.io", path) for path in ("team/disks/fedora", "team/x")] == [bob, ANN]
 
 
+@pytest.mark.control("wildcards-in-pull-secrets")
 def test_a_key_that_no_registry_can_match_is_not_looked_at() -> None:
     """A pattern of this length takes seconds to prepare, and a tenant writes it."""
     fnmatch._compile_pattern.cache_clear()  # type: ignore[attr-defined]
@@ -109,6 +112,7 @@ def test_a_key_that_no_registry_can_match_is_not_looked_at() -> None:
     assert fnmatch._compile_pattern.cache_info().currsize == 0  # type: ignore[attr-defined]
 
 
+@pytest.mark.control("credentials-to-other-hosts")
 def test_no_text_shows_a_password() -> None:
     assert "secret" not in repr(ANN)
     assert "secret" not in str([ANN])
@@ -136,6 +140,7 @@ async def test_the_secrets_of_the_pods_own_namespace_are_read_and_names_are_esca
     assert api.paths == [f"/api/v1/namespaces/shop/secrets/{name}" for name in ("one", "two", "a%3Fx%3D1%23y")]
 
 
+@pytest.mark.control("pull-secrets-of-others")
 @pytest.mark.parametrize(
     ("namespace", "name"),
     [("shop", "../../kube-system/secrets/x"), ("..", "x"), ("shop", "a/b"), ("shop", "%2e%2e"), ("", "x")],

@@ -29,6 +29,7 @@ async def test_jobs_are_taken_in_their_order_and_once() -> None:
     assert len(queue) == 0
 
 
+@pytest.mark.control("many-images")
 async def test_one_digest_is_fetched_once_at_a_time() -> None:
     queue = FetchQueue()
     first, other = job("1"), job("1", PullScope("shop", ("secret",)))
@@ -42,6 +43,7 @@ async def test_one_digest_is_fetched_once_at_a_time() -> None:
     assert await waiting == other
 
 
+@pytest.mark.control("many-images")
 async def test_a_namespace_has_its_share_and_nodes_fill_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_JOBS", 5)
     monkeypatch.setattr(module, "MAX_JOBS_OF_A_NAMESPACE", 2)

@@ -148,6 +148,7 @@ class TestLayers:
         assert [await fetched(images, tagged(), AMD) for _ in range(4)] == [None] * 4
         assert len(source.asked) == 2
 
+    @pytest.mark.control("request-forgery-by-a-registry")
     async def test_a_registry_that_is_not_listed_is_not_contacted(self, images: Images) -> None:
         reference = tagged(registry="evil.example")
         assert not images.is_listed(reference)
@@ -203,6 +204,7 @@ class TestLayers:
 
 
 class TestFailures:
+    @pytest.mark.control("hostile-registries")
     async def test_a_failure_is_remembered(self, source: ImageSource, images: Images) -> None:
         for cause, seconds in RETRY_SECONDS.items():
             source.error = RegistryError(cause, "because")
@@ -233,6 +235,7 @@ class TestFailures:
         await fetched(images, tagged("41"), AMD)
         assert images.layers(tagged("41"), AMD) == L1
 
+    @pytest.mark.control("silent-registries")
     async def test_a_registry_that_never_answers_holds_up_its_own_alone(self, source: ImageSource) -> None:
         works = ImageSource()
         source.gate = asyncio.Event()
@@ -250,6 +253,7 @@ class TestFailures:
                     break
             assert found == L1
 
+    @pytest.mark.control("many-layers")
     async def test_the_layers_that_are_kept_are_bounded(
         self, source: ImageSource, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -276,12 +280,14 @@ class TestFailures:
 
 
 class TestCredentials:
+    @pytest.mark.control("pull-secrets-of-others")
     async def test_they_are_those_of_the_pods_own_secrets(self, source: ImageSource, images: Images) -> None:
         source.add(manifest(), "40")
         for scope in (PullScope("other", ("secret",)), SHOP):
             await fetched(images, tagged(), AMD, scope)
         assert source.asked == [("40", None), ("40", ANN)]
 
+    @pytest.mark.control("pull-secrets-of-others")
     async def test_the_failure_of_one_namespace_is_not_that_of_another(
         self, source: ImageSource, images: Images
     ) -> None:
@@ -294,6 +300,7 @@ class TestCredentials:
         assert images.layers(pinned(body), AMD, SHOP) == L1
         assert source.asked == [(digest_of(body), None), (digest_of(body), ANN)]
 
+    @pytest.mark.control("pull-secrets-of-others")
     async def test_where_one_namespaces_tag_points_to_is_not_known_to_others(
         self, source: ImageSource, images: Images
     ) -> None:

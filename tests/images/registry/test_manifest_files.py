@@ -21,6 +21,7 @@ def test_what_was_written_is_read_after_a_restart(tmp_path: Path) -> None:
     assert (again.read(digest_of(b"x")), again.read(digest_of(b"y")), again.size) == (b"x", None, 4096)
 
 
+@pytest.mark.control("replaced-manifests")
 @pytest.mark.parametrize("change", [lambda path: path.write_bytes(b"something else"), Path.unlink])
 def test_a_file_that_was_changed_or_is_gone_is_not_believed(tmp_path: Path, change: Callable[[Path], Any]) -> None:
     files = ManifestFiles(tmp_path, LIMIT)
@@ -30,6 +31,7 @@ def test_a_file_that_was_changed_or_is_gone_is_not_believed(tmp_path: Path, chan
     assert (list(tmp_path.iterdir()), files.size) == ([], 0)
 
 
+@pytest.mark.control("many-images")
 def test_the_oldest_make_room(tmp_path: Path) -> None:
     files = ManifestFiles(tmp_path, LIMIT)
     bodies = [bytes([number]) * 4096 for number in range(40)]

@@ -52,6 +52,7 @@ async def server(apiservers: ApiServers, account: Path, monkeypatch: pytest.Monk
     return server
 
 
+@pytest.mark.control("impostor-of-the-api-server")
 async def test_over_tls_with_our_service_account(
     account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
@@ -115,6 +116,7 @@ async def test_that_can_not_be_used(account: Path, files: dict[str, str], golden
     assert "automountServiceAccountToken" in caught.value.fix
 
 
+@pytest.mark.control("expired-account-token")
 async def test_a_new_token_is_read_when_the_old_one_is_denied(account: Path, server: FakeApiServer) -> None:
     transport = await connect()
     codes = []
@@ -336,6 +338,7 @@ async def test_impersonation(server: FakeApiServer) -> None:
     await transport.close()
 
 
+@pytest.mark.control("endless-kubeconfig-files")
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", ODD_FILES)
 @pytest.mark.parametrize("name", ["token", "ca.crt"])

@@ -345,6 +345,7 @@ async def tunnels() -> AsyncIterator[tuple[str, list[str]]]:
 class TestImpersonation:
     """``as`` and its companions decide with whose permissions a command acts; none may be dropped in silence."""
 
+    @pytest.mark.control("impersonation-is-sent")
     @pytest.mark.parametrize(
         ("user", "options", "expected"),
         [
@@ -387,6 +388,7 @@ class TestImpersonation:
         names = {line.partition(":")[0].lower() for line in head.splitlines()[1:]}
         assert not {name for name in names if name.startswith("impersonate-") or name == "authorization"}
 
+    @pytest.mark.control("impersonation-is-sent")
     async def test_that_cannot_be_sent_is_refused(self, tmp_path: Path) -> None:
         alone: list[dict[str, Any]] = [{"as-groups": ["a"]}, {"as-uid": "1"}, {"as": ["a"]}]
         of_other_types: list[Any] = [{"as": "a", "as-groups": "system:masters"}, {"as": "a", "as-user-extra": ["x"]}]
@@ -394,6 +396,7 @@ class TestImpersonation:
             await refusal(write(tmp_path, config(user={"token": "t0", **user})))
 
 
+@pytest.mark.control("endless-kubeconfig-files")
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", ODD_FILES)
 @pytest.mark.parametrize("key", ["tokenFile", "client-certificate", "client-key", "certificate-authority"])
@@ -477,6 +480,7 @@ class TestTokens:
         request = await asked(server, tmp_path, {"username": "ann", "password": "s:t"})
         assert request.headers["Authorization"] == f"Basic {base64.b64encode(b'ann:s:t').decode()}"
 
+    @pytest.mark.control("refresh-tokens")
     @pytest.mark.parametrize(
         "provider",
         [
@@ -632,6 +636,7 @@ class TestPlugins:
         path = f"{write(tmp_path, config(user=user, clusters=[]))}:{tmp_path / 'other'}"
         assert (await refusal(path)).where == str(tmp_path / "other"), "the file of the cluster"
 
+    @pytest.mark.control("keys-left-in-files")
     async def test_a_new_certificate_of_it_is_used_after_a_denial(
         self, apiservers: ApiServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -758,6 +763,7 @@ class TestPlugins:
         assert "SECRET" not in warning
         await transport.close()
 
+    @pytest.mark.control("endless-kubeconfig-files")
     @pytest.mark.parametrize(
         "user",
         [

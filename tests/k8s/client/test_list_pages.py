@@ -48,6 +48,7 @@ async def test_all_pages_come(server: FakeApiServer, transport: KubernetesTransp
     assert caught.value.status == 410
 
 
+@pytest.mark.control("watches-filled")
 async def test_pages_of_large_objects_have_fewer_of_them(server: FakeApiServer, transport: KubernetesTransport) -> None:
     for number in range(60):
         server.put(PENDING_PODS, f"fat-{number:02}", "demo", metadata={"annotations": {"a": "x" * 250_000}})
@@ -67,6 +68,7 @@ async def test_pages_of_small_ones_are_as_large_as_they_may_be(
     assert [len(names) for names in await names_of(transport)] == [100] * 5 + [5]
 
 
+@pytest.mark.control("watches-filled")
 async def test_one_object_may_be_larger_than_a_page_but_not_without_bounds(
     server: FakeApiServer, transport: KubernetesTransport
 ) -> None:
@@ -78,6 +80,7 @@ async def test_one_object_may_be_larger_than_a_page_but_not_without_bounds(
         await names_of(transport)
 
 
+@pytest.mark.control("deep-objects-in-scans")
 async def test_objects_that_are_too_deep_hide_no_other_and_not_themselves(
     server: FakeApiServer, transport: KubernetesTransport
 ) -> None:
@@ -99,6 +102,7 @@ async def test_other_tasks_get_their_turn_while_a_page_is_decoded() -> None:
     assert len(turns) > 10
 
 
+@pytest.mark.control("deep-objects-in-lists")
 async def test_an_object_that_only_its_own_decoder_finds_too_deep_hides_no_other() -> None:
     deep = msgspec.Raw(b'{"metadata": {"name": "deep"}, "x": %s1%s}' % (b"[" * 20_000, b"]" * 20_000))
     flat = msgspec.Raw(b'{"metadata": {"name": "flat"}}')
@@ -120,6 +124,7 @@ def put_pod(case: LiveCase, name: str, *, spec: Any = None, status: Any = None, 
     case.server.put(LAUNCHER_PODS, name, "demo", metadata=made | metadata, spec=spec, status=status)
 
 
+@pytest.mark.control("lists-of-large-pods")
 async def test_of_pods_only_what_placements_need_is_kept(case: LiveCase) -> None:
     for number in range(30):
         put_pod(case, f"pod-{number}", annotations=FAT | {JOB_NAME: "m"})
@@ -132,6 +137,7 @@ async def test_of_pods_only_what_placements_need_is_kept(case: LiveCase) -> None
     assert len(msgspec.json.encode(found)) < 30 * 1000
 
 
+@pytest.mark.control("lists-of-large-pods")
 async def test_of_migrations_not_what_people_wrote(case: LiveCase) -> None:
     written = {"annotations": FAT | {machines.EVACUATION: "x" * 9000}}
     for name, phase in (("done", "Succeeded"), ("runs", "Running")):
@@ -151,6 +157,7 @@ async def test_of_migrations_not_what_people_wrote(case: LiveCase) -> None:
     assert len(msgspec.json.encode(everything)) < 3000
 
 
+@pytest.mark.control("many-presets", "lists-of-large-pods")
 @pytest.mark.parametrize(("namespace", "room"), [("demo", "LIST_BYTES"), ("", "CLUSTER_LIST_BYTES")])
 async def test_no_more_is_read_than_there_is_room_for(
     case: LiveCase, monkeypatch: pytest.MonkeyPatch, namespace: str, room: str, golden: Golden
@@ -166,6 +173,7 @@ async def test_no_more_is_read_than_there_is_room_for(
     assert len(case.server.asked) <= 2 * most // MIB + 6
 
 
+@pytest.mark.control("lists-of-large-pods")
 async def test_no_more_is_kept_than_there_is_room_for(case: LiveCase, golden: Golden) -> None:
     selector = {f"key-{number}": "x" * 60 for number in range(3_000)}
     for number in range(KEPT_BYTES // 200_000 + 1):
@@ -173,6 +181,7 @@ async def test_no_more_is_kept_than_there_is_room_for(case: LiveCase, golden: Go
     golden(why(await case.read(PODS)))
 
 
+@pytest.mark.control("lists-of-large-pods")
 async def test_fifty_reviews_share_two_lists(case: LiveCase) -> None:
     put_pod(case, "first")
     release = case.server.hang(PATH)
@@ -189,6 +198,7 @@ async def test_fifty_reviews_share_two_lists(case: LiveCase) -> None:
     assert len(case.server.requests(PATH)) == 2
 
 
+@pytest.mark.control("lists-of-large-pods")
 async def test_lists_of_different_vms_take_turns(case: LiveCase) -> None:
     put_pod(case, "pod")
     release = case.server.hang(PATH, times=100)
@@ -203,6 +213,7 @@ async def test_lists_of_different_vms_take_turns(case: LiveCase) -> None:
 LONGEST = 253
 
 
+@pytest.mark.control("names-in-paths")
 @pytest.mark.parametrize(
     "name",
     [

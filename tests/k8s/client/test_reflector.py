@@ -229,6 +229,7 @@ class TestList:
             server.put(PENDING_PODS, "pending", "demo", status={"phase": "Running"})
             await until(lambda: len(reflector.contents) == 1)
 
+    @pytest.mark.control("long-lists-hold-up-reviews", "slow-pages-hold-up-reviews")
     async def test_is_reported_in_slices(self, server: FakeApiServer, transport: KubernetesTransport) -> None:
         """Lists share the event loop with reviews: none keeps it for longer than a slice of its objects takes."""
         names = [f"n-{number}" for number in range(23)]
@@ -559,6 +560,7 @@ class TestTrouble:
 class TestHostile:
     LINE = b'{"metadata":{"name":"deep","resourceVersion":"%d"},"spec":' + b"[" * 5000 + b"]" * 5000 + b"}"
 
+    @pytest.mark.control("deep-objects-in-scans")
     async def test_an_object_that_is_too_deep_ends_no_watch(self, store: ReflectedStore) -> None:
         for _ in range(3):
             store.server.version += 1
@@ -572,12 +574,14 @@ class TestHostile:
         store.put("b")
         await store.becomes("a", "b", "deep")
 
+    @pytest.mark.control("deep-objects-in-scans")
     async def test_nor_a_list(self, apiservers: ApiServers) -> None:
         deep = partial(FakeApiServer.put, resource=NAMESPACES, name="c-deep", spec=DEEP)
         async with watched(apiservers, "a", "b", "d", prepare=deep) as store:
             assert store.names == ["a", "b", "c-deep", "d"]
             assert store.problem is None
 
+    @pytest.mark.control("watches-filled")
     async def test_no_more_is_kept_than_may_be(self, apiservers: ApiServers) -> None:
         async with watched(apiservers, "a", "b", "c", store=partial(ObjectStore, 2), largest=1000) as store:
             assert store.names == ["a", "b"]
@@ -800,6 +804,7 @@ def test_lines_come_whole_however_they_are_cut(lines: list[bytes], data: st.Data
     assert (found, buffer.feed(b""), buffer.feed(b"\n")) == (lines, [], [b"an open end"])
 
 
+@pytest.mark.control("watches-filled")
 def test_a_line_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "LARGEST_ANSWER_BYTES", 100)
     buffer = LineBuffer()
@@ -882,6 +887,7 @@ def test_the_names_of_all_namespaces_together_are_bounded() -> None:
 OBJECTS = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", "z"]))
 
 
+@pytest.mark.control("informers-filled")
 @given(st.lists(st.tuples(OBJECTS, st.sampled_from(["put", "drop", "refuse"]), st.integers(1, 9))))
 def test_bytes_are_counted_right_whatever_happens(steps: list[tuple[ObjectName, str, int]]) -> None:
     room: ObjectStore[Namespace] = ObjectStore(20, 10, lambda view: len(view.meta.name or ""))

@@ -234,6 +234,7 @@ STEPS = st.tuples(
 )
 
 
+@pytest.mark.control("stale-watches")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, max_size=12))
 def test_whatever_fails_the_store_is_as_old_as_it_says(

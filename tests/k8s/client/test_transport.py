@@ -94,6 +94,7 @@ class TestRequests:
         # The interrupted connection does not block the next request.
         assert await code_of(transport) == 200
 
+    @pytest.mark.control("watches-filled")
     async def test_few_bodies_are_taken_in_at_a_time(
         self, server: FakeApiServer, transport: KubernetesTransport
     ) -> None:

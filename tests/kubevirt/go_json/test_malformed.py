@@ -66,6 +66,7 @@ def test_anything_at_all(value: Any) -> None:
 WIDE = {"x": [[0] * 1000] * 1000}
 
 
+@pytest.mark.control("absurd-sizes")
 def test_a_vm_of_absurd_size_is_a_sentence() -> None:
     """Wherever it is read; `test_structs` has the sentences about each size."""
     machine = vm({"affinity": WIDE})
@@ -91,6 +92,7 @@ ABSURD = {
 }
 
 
+@pytest.mark.control("absurd-sizes")
 @pytest.mark.parametrize("absurd", ABSURD.values(), ids=ABSURD)
 def test_an_instancetype_of_absurd_size_is_a_sentence(absurd: Any) -> None:
     """And a preference."""

@@ -26,6 +26,7 @@ from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import AFFINITY, DEVICES, METADATA, VM, VMI, VMI_SPEC
 
 
+@pytest.mark.control("absurd-sizes")
 @pytest.mark.parametrize(
     ("given", "where"),
     [
@@ -247,6 +248,7 @@ def test_an_equal_object_is_not_decoded_again() -> None:
         remembered(instancetype(nodeSelector={"hidden": 1}))
 
 
+@pytest.mark.control("changed-instancetypes")
 @pytest.mark.parametrize("guest", [True, 3.0, "3"])
 def test_what_python_takes_for_equal_is_not(guest: Any) -> None:
     remembered(instancetype(cpu={"guest": 3}))
@@ -254,6 +256,7 @@ def test_what_python_takes_for_equal_is_not(guest: Any) -> None:
         remembered(instancetype(cpu={"guest": guest}))
 
 
+@pytest.mark.control("remembered-instancetypes")
 @pytest.mark.parametrize("odd", ["\ud800", 2**70, object(), "x" * structs.MAX_BYTES, deep()], ids=range(5))
 def test_what_is_odd_or_large_is_decoded_each_time(odd: Any) -> None:
     given = {**instancetype(), "unknown": odd}
@@ -270,6 +273,7 @@ def test_a_review_takes_the_same_steps_whatever_was_read_before() -> None:
     assert spent[0] == spent[1]
 
 
+@pytest.mark.control("remembered-instancetypes")
 def test_so_many_are_remembered_and_no_more() -> None:
     for number in range(1, structs.MAX_OBJECTS + 20):
         remembered(instancetype(cpu={"guest": number}))

@@ -86,6 +86,7 @@ def test_null_says_nothing_as_in_kubevirt(given: dict[str, str | None]) -> None:
     assert of_matcher(INSTANCETYPE_MATCHER, {**given, "name": None}) == SpecReference(CLUSTER, "")
 
 
+@pytest.mark.control("long-allow-lists")
 def test_patterns() -> None:
     small = SpecReference(CLUSTER, "u1.small")
     assert is_allowed(["x", "u1.*"], INSTANCETYPE_MATCHER, small)

@@ -40,6 +40,7 @@ def test_what_ends_and_what_single_releases_lack() -> None:
         assert len({each.is_in(version) for version in supported}) == 2, name
 
 
+@pytest.mark.control("invented-releases")
 @pytest.mark.parametrize(
     ("text", "support"),
     [

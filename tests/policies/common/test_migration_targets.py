@@ -131,6 +131,7 @@ def settings(**configuration: Any) -> KubeVirtInstall:
     return installed(ClusterConfig.of(configuration))
 
 
+@pytest.mark.control("vm-looks-unplaceable")
 def test_what_the_present_pod_requests_the_target_pod_does() -> None:
     wanted = vmi(domain={"resources": {"requests": {FOO: "1"}}})
     known = world(resourceful({"memory": "1Gi", FOO: "1", KVM: "1"})) | {VMI: msgspec.convert(wanted, Vmi)}
@@ -180,6 +181,7 @@ class TestPlugins:
         known = world(resourceful({}, nodeSelector=shown or {}))
         return known | {KubeVirtKey(): settings(defaultRuntimeClass="kata"), self.CLASS: found}
 
+    @pytest.mark.control("runtime-classes")
     def test_a_runtime_class_chooses_nodes(self) -> None:
         scheduling = {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]}
         known = self.world(msgspec.convert({"scheduling": scheduling}, target_pods.RuntimeClass), {"runtime": "kata"})
@@ -187,6 +189,7 @@ class TestPlugins:
         assert Tolerated(asked(known, Untainted)[0].tolerations).covers(Taint("kata", "x", "NoSchedule"))
         assert target_of(known).gaps == ()
 
+    @pytest.mark.control("runtime-classes")
     def test_one_that_cannot_be_read_is_named(self) -> None:
         (gap,) = target_of(self.world(Unavailable("may not get runtimeclasses"))).gaps
         assert 'RuntimeClass "kata"' in gap
@@ -291,6 +294,7 @@ def test_the_nodes_of_other_vms_with_the_claim(others: object, options: Json, no
     assert (excluded(found), len(gaps)) == (nodes, gap_count)
 
 
+@pytest.mark.control("many-reservation-labels")
 def test_many_labels_are_not_all_looked_up() -> None:
     """Any user who may create pods in the namespace can write them, and each is a request to the API server."""
     found = reserving("a", labels={f"pr.kubevirt.io/{number:03}": "" for number in range(500)})
@@ -331,6 +335,7 @@ def test_messages() -> None:
     golden_files.check("no-eligible-node.txt", "\n".join(texts))
 
 
+@pytest.mark.control("nodes-by-trial")
 def test_every_node_is_in_the_audit_record() -> None:
     groups = details(eligibility(2000))["nodes"]
     assert len(groups) == 101

@@ -59,6 +59,7 @@ def test_the_manifest_of_a_client_side_apply_counts_while_it_says_what_is_there(
     assert not manifests.declare(("spec", "instancetype", "kind"), None)
 
 
+@pytest.mark.control("forged-ownership")
 @pytest.mark.parametrize(
     "text", ["", "no JSON", "[]", "null", '{"spec": 1}', '{"spec": {"instancetype": []}}', "[" * 5000]
 )
@@ -66,6 +67,7 @@ def test_odd_manifests_declare_nothing(text: str) -> None:
     assert not Manifests(found(last_applied=text)).declare(NAME, "u1.small")
 
 
+@pytest.mark.control("forged-ownership")
 @pytest.mark.parametrize(
     "managed", ["null", "{}", "[1]", '[{"operation": "Apply", "fieldsV1": null}]', '[{"operation": 1}]']
 )
@@ -82,6 +84,7 @@ _JSON = st.recursive(
 )
 
 
+@pytest.mark.control("forged-ownership")
 @given(fields=_JSON, applied=_JSON, operation=st.sampled_from(["Apply", "Update", ""]))
 def test_whatever_stands_there_is_an_answer(fields: Any, applied: Any, operation: str) -> None:
     manifests = Manifests(found(entry(fields, operation), last_applied=applied))

@@ -81,6 +81,7 @@ class TestOldVms:
     def test_one_that_has_ended_is_not_kept(self) -> None:
         assert decide(pod(recorded()), section(clusterWide=True)).code == reasons.NONE
 
+    @pytest.mark.control("annotations-with-defaults")
     @pytest.mark.parametrize("text", ["", "{", "3", "[]", '{"zone":{}}', '[{"matchExpressions":3}]', "[" * 5000])
     def test_a_record_that_nobody_wrote_here_counts_for_nothing(self, text: str) -> None:
         """Any owner may write the annotation into a template."""
@@ -175,7 +176,7 @@ def test_whatever_the_owner_wrote_stands_and_twice_is_once(
         (pod(), "mallory", {}, common.NOT_CREATED_BY_KUBEVIRT),
         (pod(), None, {KubeVirtKey(): None}, common.KUBEVIRT_ABSENT),
         (pod(), None, {KubeVirtKey(): Unavailable("forbidden")}, common.LOOKUP_FAILED),
-        (pod(nodeName="n1"), None, {}, reasons.BOUND),
+        (pod(nodeName="n1"), None, {}, common.POD_BOUND),
         (pod() | {"metadata": pod()["metadata"] | {"labels": {}}}, None, {}, common.NOT_LAUNCHER),
     ],
 )

@@ -11,7 +11,7 @@ from tests.builders import Json
 from tests.policies.defaults.world import GPU, PREFERRED, REQUIRED, SECTION, decide, encoded, section, vmi
 from webhook.errors import InputErrors
 from webhook.policies.defaults import reasons
-from webhook.policies.defaults.settings import ANNOTATIONS, DefaultsSettings
+from webhook.policies.defaults.settings import ANNOTATIONS, TEXTS, DefaultsSettings
 from webhook.settings_file import parse
 
 ROWS = {name: SECTION[DefaultsSettings.model_fields[name].alias or name] for name in ANNOTATIONS}
@@ -27,7 +27,7 @@ def test_a_file_and_annotations_say_the_same() -> None:
     by_annotations = EMPTY.with_annotations({ANNOTATIONS[name]: f" {text_of(value)}\n" for name, value in ROWS.items()})
     for name in ROWS:
         assert getattr(by_annotations, name) == getattr(by_file, name) != getattr(EMPTY, name)
-    assert not by_annotations.mistakes
+    assert not by_annotations.annotation_mistakes
 
 
 @pytest.mark.parametrize("name", ANNOTATIONS)
@@ -35,6 +35,13 @@ def test_off_is_none_and_an_empty_annotation_says_nothing(name: str) -> None:
     settings = section()
     assert getattr(settings.with_annotations({ANNOTATIONS[name]: "off"}), name) == getattr(EMPTY, name)
     assert settings.with_annotations({ANNOTATIONS[name]: " "}) is settings
+
+
+def test_a_namespace_has_its_own_rows_though_those_of_the_settings_were_used_before() -> None:
+    used = section(clusterWide=False)
+    assert (used.plain_tolerations, used.plain_preferences) == ([], [])
+    own = used.with_annotations({ANNOTATIONS[name]: text_of(ROWS[name]) for name in ("tolerations", "node_affinity")})
+    assert (own.plain_tolerations, own.plain_preferences) == ([GPU], SECTION["nodeAffinity"][PREFERRED])
 
 
 MISTAKES: list[tuple[str, Any, str]] = [
@@ -53,8 +60,8 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("node_affinity", {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [GPU]}] * 2}}, "effect"),
     ("node_affinity", {PREFERRED: [{"weight": 0, "preference": {"matchExpressions": []}}]}, "1"),
     ("priority_class_name", "Not_A_Name", "PriorityClass"),
-    ("eviction_strategy", "Live", "LiveMigrate"),
-    ("termination_grace_period_seconds", -1, "0"),
+    ("eviction_strategy", "Live", 'must be "", None, LiveMigrate, LiveMigrateIfPossible or External, not "Live"'),
+    ("termination_grace_period_seconds", -1, "must be from 0 to"),
     ("termination_grace_period_seconds", "soon", ""),
     ("cpu_model", "a b", "CPU model"),
 ]
@@ -65,10 +72,11 @@ def test_values_go_with_operators(operator: str, values: list[str]) -> None:
     expression: Json = {"key": "a", "operator": operator, "values": values}
     affinity = {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     changed = EMPTY.with_annotations({ANNOTATIONS["node_affinity"]: encoded(affinity)})
-    assert f"operator {operator}" in changed.mistakes[ANNOTATIONS["node_affinity"]]
+    assert f"operator {operator}" in changed.annotation_mistakes[ANNOTATIONS["node_affinity"]]
     assert changed.node_affinity == EMPTY.node_affinity
 
 
+@pytest.mark.control("annotations-with-defaults")
 @pytest.mark.parametrize(("name", "value", "said"), MISTAKES)
 def test_a_mistake_is_denied_in_a_file_and_ignored_in_a_namespace(name: str, value: Any, said: str) -> None:
     field = DefaultsSettings.model_fields[name].alias or name
@@ -77,18 +85,29 @@ def test_a_mistake_is_denied_in_a_file_and_ignored_in_a_namespace(name: str, val
     assert all(str(each).startswith("settings.yaml:") for each in denied.value.mistakes), "with the line"
     settings = section()
     changed = settings.with_annotations({ANNOTATIONS[name]: text_of(value)})
-    assert changed.mistakes.keys() == {ANNOTATIONS[name]}
-    assert said in changed.mistakes[ANNOTATIONS[name]]
+    assert changed.annotation_mistakes.keys() == {ANNOTATIONS[name]}
+    assert said in changed.annotation_mistakes[ANNOTATIONS[name]]
     assert getattr(changed, name) == getattr(settings, name), "the cluster's default counts"
     decision = decide(vmi(), changed)
     assert reasons.INVALID in {warning.code for warning in decision.warnings}
     assert decision.changes
 
 
+@pytest.mark.control("annotations-with-defaults")
 @pytest.mark.parametrize("text", ["{", "[" * 5000, "[]]", "x" * 20_000])
 @pytest.mark.parametrize("name", ["tolerations", "node_selector", "termination_grace_period_seconds"])
 def test_what_is_no_json_is_said(name: str, text: str) -> None:
     changed = EMPTY.with_annotations({ANNOTATIONS[name]: text})
-    assert changed.mistakes.keys() == {ANNOTATIONS[name]}
+    assert changed.annotation_mistakes.keys() == {ANNOTATIONS[name]}
     # An annotation that nobody follows is warned of where there is no default, too.
     assert [warning.code for warning in decide(vmi(), changed).warnings] == [reasons.INVALID]
+
+
+@pytest.mark.parametrize("name", sorted(ANNOTATIONS.keys() - TEXTS))
+def test_the_example_that_is_named_is_right(name: str) -> None:
+    """kubectl's way of writing a label is the usual mistake."""
+    said = EMPTY.with_annotations({ANNOTATIONS[name]: "pool=vms"}).annotation_mistakes[ANNOTATIONS[name]]
+    _, _, example = said.partition("; use for example ")
+    followed = EMPTY.with_annotations({ANNOTATIONS[name]: example})
+    assert not followed.annotation_mistakes
+    assert getattr(followed, name) != getattr(EMPTY, name)

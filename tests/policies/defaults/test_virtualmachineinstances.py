@@ -43,6 +43,18 @@ def test_a_new_vmi_gets_what_its_owner_did_not_set() -> None:
     }
 
 
+def test_a_guest_from_another_cluster_keeps_the_cpu_that_it_has_there() -> None:
+    received = vmi({"annotations": {"kubevirt.io/create-migration-target": "true"}})
+    result = after(received)
+    assert "cpu" not in result["spec"]["domain"]
+    assert annotation("cpu-model") not in result["metadata"]["annotations"]
+    assert result["spec"]["priorityClassName"] == "vms"
+    codes = {reason.code for reason in decide(received).reasons}
+    assert codes >= {reasons.RECEIVED, reasons.INJECTED}
+    ordinary = vmi({"annotations": {"kubevirt.io/create-migration-target": "false"}})
+    assert after(ordinary)["spec"]["domain"]["cpu"] == {"model": "Skylake-Server"}
+
+
 OWNERS: Json = {
     "priorityClassName": "mine",
     "evictionStrategy": "None",
@@ -60,6 +72,23 @@ def test_whatever_the_owner_wrote_stands(chosen: set[str]) -> None:
         for key, value in written.items():
             assert result["spec"][key] == value
     assert all(annotation(rows_name) not in full["metadata"]["annotations"] for rows_name in _names(chosen))
+
+
+@pytest.mark.parametrize("text", ["", "soon", "{}", "9" * 5000, "0x1"])
+def test_what_an_owner_wrote_into_the_annotation_changes_nothing(text: str) -> None:
+    """Clones and restored VMs bring annotations, and owners may write anything into them."""
+    annotations = {annotation("termination-grace-period-seconds"): text}
+    decision = decide(vmi({"annotations": annotations}, terminationGracePeriodSeconds=7))
+    assert reasons.OWNER_CHOSE in {reason.code for reason in decision.reasons}
+    assert after(vmi({"annotations": annotations}))["spec"]["terminationGracePeriodSeconds"] == 0
+
+
+def test_an_owners_text_is_short_in_a_warning() -> None:
+    decision = decide(vmi(architecture="a\nb" * 3000))
+    (warning,) = decision.warnings
+    assert warning.code == reasons.UNUSABLE
+    assert len(warning.text) < 200
+    assert "\n" not in warning.text
 
 
 def _names(chosen: set[str]) -> list[str]:
@@ -92,6 +121,7 @@ def test_what_is_not_evaluated() -> None:
     assert decide(vmi(), section(clusterWide=True)).code == reasons.NONE
 
 
+@pytest.mark.control("annotations-with-defaults")
 @pytest.mark.parametrize(
     ("facts", "row", "code"),
     [

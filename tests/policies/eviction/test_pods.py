@@ -52,12 +52,12 @@ def edited(obj: Json, **metadata: str) -> Json:
 
 GONE = {THE_POD: reasons.POD_NOT_FOUND, VMI: common.VMI_NOT_FOUND}
 NOT_MOVED = (
-    *((pod(phase=phase), reasons.POD_OVER) for phase in ("Succeeded", "Failed")),
+    *((pod(phase=phase), common.POD_OVER) for phase in ("Succeeded", "Failed")),
     (pod(app="hotplug-disk"), common.NOT_LAUNCHER),
     (pod(ownerReferences=[]), common.NO_VMI_OWNER),
     (pod(deletionTimestamp=DELETED), common.BEING_DELETED),
     # A target pod, or the source pod that a migration has left behind.
-    *((pod(node=place), reasons.NOT_THE_CURRENT_POD) for place in ("node-b1", "")),
+    *((pod(node=place), common.NOT_THE_CURRENT_POD) for place in ("node-b1", "")),
 )
 
 
@@ -125,7 +125,7 @@ class TestAllowed:
             ),
             # A VM that runs nowhere yet, or is being migrated.
             *(
-                (hopeless(vmi() | {"status": status}, pod(node="")), reasons.NOT_THE_CURRENT_POD)
+                (hopeless(vmi() | {"status": status}, pod(node="")), common.NOT_THE_CURRENT_POD)
                 for status in (None, {"nodeName": ""}, {"nodeName": None})
             ),
             *(
@@ -159,6 +159,7 @@ class TestTransfers:
         status = {"phase": phase} | ({} if started is None else {"startTime": stamp(started)})
         return {"metadata": meta, "spec": {"nodeName": "node-a1"}, "status": status}
 
+    @pytest.mark.control("forged-disk-transfers")
     @pytest.mark.parametrize(
         ("made", "seconds", "code"),
         [
@@ -170,7 +171,7 @@ class TestTransfers:
             ({"started": -60}, 60, reasons.TRANSFER),
             # Nothing is lost yet.
             ({"started": None, "phase": "Pending"}, 3600, common.NOT_LAUNCHER),
-            ({"phase": "Succeeded"}, 3600, reasons.POD_OVER),
+            ({"phase": "Succeeded"}, 3600, common.POD_OVER),
             ({"deletionTimestamp": DELETED}, 3600, common.NOT_LAUNCHER),
             ({"ownerReferences": OWNED}, 3600, common.NOT_LAUNCHER),
         ],
@@ -276,6 +277,7 @@ def evacuating(namespace: str, *vms: str, key: ListKey[Any] = CLUSTER) -> dict[K
 
 
 class TestForged:
+    @pytest.mark.control("forged-evacuations")
     @pytest.mark.parametrize(
         "vmi",
         [
@@ -292,6 +294,7 @@ class TestForged:
         world = facts() | evacuating("mallory", "x") | {key: vmi}
         assert decide(world, max_per_cluster=1).code == common.ELIGIBLE
 
+    @pytest.mark.control("forged-evacuations")
     def test_what_kubevirt_says_counts(self) -> None:
         """Once for a VM, however many migrations it has."""
         world = facts() | evacuating("drained", "x", "x", "x")
@@ -319,6 +322,7 @@ class TestForged:
         assert XS not in world
         assert decide(world, max_per_cluster=2, max_per_namespace=2).code == common.ELIGIBLE
 
+    @pytest.mark.control("forged-evacuations")
     def test_reads_are_bounded_and_forged_migrations_leave_others_their_place(self) -> None:
         forged = evacuating("mallory", *(f"vm-{number}" for number in range(1000)))
         real = evacuating("drained", *(f"vm-{number}" for number in range(5)))
@@ -336,6 +340,7 @@ class TestForged:
         made["spec"]["priority"] = "system-critical"
         assert pods.claimed_evacuations((*forged, *read(made)))[0] == ("z-drained", "x")
 
+    @pytest.mark.control("forged-evacuations")
     def test_a_list_that_a_tenant_made_too_large_takes_away_the_clusters_cap_alone(self) -> None:
         large = facts() | {CLUSTER: Unavailable("too large")}
         decision = decide(large, max_per_cluster=1)
@@ -563,6 +568,7 @@ class TestTooMany:
         settings = EvictionSettings(max_per_namespace=namespace, max_per_cluster=cluster)
         assert too_many(self.BUSY, "demo", settings) == said
 
+    @pytest.mark.control("forged-evacuations")
     def test_a_namespace_beyond_its_own_cap_does_not_fill_that_of_all(self) -> None:
         settings = EvictionSettings(max_per_namespace=2, max_per_cluster=4)
         assert too_many({"greedy": 50, "elsewhere": 1}, "demo", settings) is None
@@ -577,6 +583,7 @@ def test_a_vm_whose_persistent_state_kubevirt_does_not_find(version: str) -> Non
     assert decide(known).code == (reasons.NAME_TOO_LONG if version == "1.7.2" else common.ELIGIBLE)
 
 
+@pytest.mark.control("held-back-migrations")
 @pytest.mark.parametrize("version", ["1.7", "1.8", "1.9"])
 @pytest.mark.parametrize(
     ("spec", "status"),

@@ -19,7 +19,7 @@ from tests.kubevirt import plain
 from tests.kubevirt.samples import among
 from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of
 from tests.policies.decisions import changes, declaring, evaluate, patched
-from tests.policies.instancetypes import world as sizes
+from tests.policies.instancetypes import world as of_instancetypes
 from tests.policies.instancetypes.world import BOTH, IT_MARK, SMALL, WORLD, decide, facts, instancetype, preference, vm
 from webhook.admission.reasons import common
 from webhook.errors import Unavailable
@@ -29,10 +29,13 @@ from webhook.policies.common.ownership import LAST_APPLIED
 from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 
-INJECTED_ANNOTATIONS = {IT_MARK[2]: sizes.SMALL_MARK, sizes.PREF_MARK[2]: sizes.FEDORA_MARK}
+INJECTED_ANNOTATIONS = {
+    IT_MARK[2]: of_instancetypes.SMALL_MARK,
+    of_instancetypes.PREF_MARK[2]: of_instancetypes.FEDORA_MARK,
+}
 # Changes that remove a default.
 GONE = {("spec", "instancetype"): None, IT_MARK: None}
-OURS = vm(annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=sizes.FEDORA)
+OURS = vm(annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=of_instancetypes.FEDORA)
 PINNED = OURS | {"spec": OURS["spec"] | {"instancetype": {**SMALL, "revisionName": "r1"}}}
 OWN = {"kind": "VirtualMachineInstancetype", "name": "own"}
 OWN_MARK = "VirtualMachineInstancetype/own"
@@ -50,7 +53,11 @@ def halted(**more: Any) -> Json:
 def marked(domain: Json | None = None, **template: Any) -> Json:
     """The VM with both defaults as its owner now writes it."""
     return vm(
-        domain, annotations=INJECTED_ANNOTATIONS, template=template or None, instancetype=SMALL, preference=sizes.FEDORA
+        domain,
+        annotations=INJECTED_ANNOTATIONS,
+        template=template or None,
+        instancetype=SMALL,
+        preference=of_instancetypes.FEDORA,
     )
 
 
@@ -71,15 +78,21 @@ def merged(**matcher: Any) -> Json:
 LARGE = {"memory": {"guest": "8Gi"}}
 OLD = merged()
 OBJECTS = (instancetype("own", kind="VirtualMachineInstancetype"), instancetype("big"))
-OURS_MARK = {IT_MARK[2]: sizes.SMALL_MARK}
+OURS_MARK = {IT_MARK[2]: of_instancetypes.SMALL_MARK}
 INFERRING = {**SMALL, "inferFromVolume": "root"}
 SIZE_MARK: Json = {"annotations": OURS_MARK, "instancetype": SMALL}
 SCHEDULED: Json = {
-    "annotations": {sizes.PREF_MARK[2]: sizes.FEDORA_MARK, "kubevirt-webhook.github.io/injected-scheduler": "kubevirt"},
-    "preference": sizes.FEDORA,
+    "annotations": {
+        of_instancetypes.PREF_MARK[2]: of_instancetypes.FEDORA_MARK,
+        "kubevirt-webhook.github.io/injected-scheduler": "kubevirt",
+    },
+    "preference": of_instancetypes.FEDORA,
     "template": {"schedulerName": "kubevirt"},
 }
-LIKED: Json = {"annotations": {sizes.PREF_MARK[2]: sizes.FEDORA_MARK}, "preference": sizes.FEDORA}
+LIKED: Json = {
+    "annotations": {of_instancetypes.PREF_MARK[2]: of_instancetypes.FEDORA_MARK},
+    "preference": of_instancetypes.FEDORA,
+}
 UNMET = facts([instancetype(), preference(requirements={"cpu": {"guest": 64}})])
 PLACED = facts([*WORLD, instancetype("placed", schedulerName="volcano")])
 UNCONFIGURED = facts(WORLD, configuration=Unavailable("no answer in time"))
@@ -122,7 +135,12 @@ NO_SMALL = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype
         (expanded() | {"spec": expanded()["spec"] | {"a": 1}}, facts(WORLD), expanded(), common.NOTHING_TO_PRESERVE),
         # A preference alone was not expanded.
         *(
-            (new, facts(WORLD), expanded(annotations={sizes.PREF_MARK[2]: sizes.FEDORA_MARK}), None)
+            (
+                new,
+                facts(WORLD),
+                expanded(annotations={of_instancetypes.PREF_MARK[2]: of_instancetypes.FEDORA_MARK}),
+                None,
+            )
             for new in (vm({"memory": {"guest": "4Gi"}}), halted())
         ),
         # A default beside a size that stood there before, as a wider scope gave it, stays.
@@ -142,7 +160,7 @@ NO_SMALL = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype
         (vm(instancetype={**OWN, "name": "big"}), facts(OBJECTS), OLD, None),
         (
             merged(revisionName="r1"),
-            facts([*OBJECTS, sizes.revision("r1", instancetype("own"))]),
+            facts([*OBJECTS, of_instancetypes.revision("r1", instancetype("own"))]),
             OLD,
             instancetypes.UNCHANGED,
         ),
@@ -157,24 +175,38 @@ class TestWhatIsPutBack:
     def test_an_overwrite_by_a_pool_is_repaired_with_what_was_there(self) -> None:
         new = halted(annotations={"pool": "x"})
         decision = decide(new, facts(WORLD), OURS)
-        assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, sizes.INJECTED)
+        assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, of_instancetypes.INJECTED)
         assert patched(new, decision)["metadata"]["annotations"]["pool"] == "x"
-        world = facts([*WORLD, sizes.revision("r1", instancetype())])
+        world = facts([*WORLD, of_instancetypes.revision("r1", instancetype())])
         for old, there in ((OURS, SMALL), (PINNED, PINNED["spec"]["instancetype"])):
             decision = decide(halted(), world, old, default_instancetype="u1.large")
             assert changes(decision)["spec", "instancetype"] == there
 
     def test_a_default_that_is_gone_counts_by_its_revision(self) -> None:
-        matchers = {"instancetype": SMALL, "preference": sizes.FEDORA}
+        matchers = {"instancetype": SMALL, "preference": of_instancetypes.FEDORA}
         status = {f"{field}Ref": name | {"controllerRevisionRef": {"name": field}} for field, name in matchers.items()}
-        world = facts([sizes.revision("instancetype", instancetype()), sizes.revision("preference", preference())])
-        assert changes(decide(halted(), world, OURS | {"status": status})) == sizes.INJECTED
+        world = facts(
+            [
+                of_instancetypes.revision("instancetype", instancetype()),
+                of_instancetypes.revision("preference", preference()),
+            ]
+        )
+        assert changes(decide(halted(), world, OURS | {"status": status})) == of_instancetypes.INJECTED
         # A preference beside a size stays, whatever the scope is now.
-        old = vm({"cpu": {"cores": 2}}, annotations={sizes.PREF_MARK[2]: sizes.FEDORA_MARK}, preference=sizes.FEDORA)
+        old = vm(
+            {"cpu": {"cores": 2}},
+            annotations={of_instancetypes.PREF_MARK[2]: of_instancetypes.FEDORA_MARK},
+            preference=of_instancetypes.FEDORA,
+        )
         decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), old)
-        assert changes(decision) == {("spec", "preference"): sizes.FEDORA, sizes.PREF_MARK: sizes.FEDORA_MARK}
+        assert changes(decision) == {
+            ("spec", "preference"): of_instancetypes.FEDORA,
+            of_instancetypes.PREF_MARK: of_instancetypes.FEDORA_MARK,
+        }
 
-    @pytest.mark.parametrize(("field", "mark"), [("instancetype", IT_MARK[2]), ("preference", sizes.PREF_MARK[2])])
+    @pytest.mark.parametrize(
+        ("field", "mark"), [("instancetype", IT_MARK[2]), ("preference", of_instancetypes.PREF_MARK[2])]
+    )
     def test_an_owner_who_names_another_or_leaves_the_mark_means_it(self, field: str, mark: str) -> None:
         world = facts([*WORLD, instancetype("other"), preference("other")])
         for new, code in (
@@ -185,23 +217,28 @@ class TestWhatIsPutBack:
             assert ("spec", field) not in changes(decision)
             assert code in {reason.code for reason in decision.reasons}
 
+    @pytest.mark.control("forged-annotations")
     def test_a_mark_that_does_not_fit_its_matcher_is_not_ours(self) -> None:
         old = OURS | {"spec": OURS["spec"] | {"instancetype": {"name": "chosen-later"}}}
         assert ("spec", "instancetype") not in changes(decide(halted(), facts(WORLD), old))
 
+    @pytest.mark.control("forged-annotations")
     def test_what_kubevirt_would_refuse_is_not_put_back(self) -> None:
         world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
         decision = decide(vm(template={"nodeSelector": {"c": "d"}}), world, OURS)
         assert ("spec", "instancetype") not in changes(decision)
-        assert "nodeSelector conflicts" in decision.warnings[0].text
-        assert decide(vm(preference=sizes.FEDORA), facts([sizes.CRASHING]), vm()).denial
+        assert "nodeSelector conflicts" in decision.warnings[1].text
+        assert decide(vm(preference=of_instancetypes.FEDORA), facts([of_instancetypes.CRASHING]), vm()).denial
 
 
 class TestGivingWay:
     """A default that stands in the way of what its owner writes leaves in the same request."""
 
     def test_a_size(self) -> None:
-        for scope, gone in (("unsized", GONE | {("spec", "preference"): None, sizes.PREF_MARK: None}), ("all", GONE)):
+        for scope, gone in (
+            ("unsized", GONE | {("spec", "preference"): None, of_instancetypes.PREF_MARK: None}),
+            ("all", GONE),
+        ):
             decision = decide(marked(LARGE), facts(WORLD), OURS, default_preference_scope=scope)
             assert (decision.code, changes(decision)) == (instancetypes.DEFAULT_WITHDRAWN, gone)
             assert len(decision.warnings) == 1
@@ -211,12 +248,25 @@ class TestGivingWay:
         assert changes(decision) == GONE
         assert "no answer in time" in decision.warnings[0].text
 
+    def test_a_cpu_alone_leaves_no_memory_which_is_said_first(self) -> None:
+        decision = decide(marked({"cpu": {"sockets": 2}}), facts(WORLD), OURS)
+        assert ("spec", "instancetype") in changes(decision)
+        assert [warning.code for warning in decision.warnings] == [
+            instancetypes.UNSIZED,
+            instancetypes.DEFAULT_WITHDRAWN,
+        ]
+        # A preset that has a CPU alone gives no memory.
+        labelled = marked({"cpu": {"sockets": 2}})
+        labelled["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
+        for preset, warnings in ((of_instancetypes.preset(cpu={"cores": 2}), 2), (of_instancetypes.preset(), 1)):
+            assert len(decide(labelled, facts(WORLD, presets=[preset]), OURS).warnings) == warnings
+
     def test_what_conflicts_without_being_a_size(self) -> None:
         world = facts([instancetype(nodeSelector={"zone": "b"}), preference()])
         decision = decide(marked(nodeSelector={"zone": "a"}), world, OURS)
         assert changes(decision) == GONE
-        assert "nodeSelector" in decision.warnings[0].text
-        assert decision.reasons[-1].code == instancetypes.UNSIZED
+        assert "nodeSelector" in decision.warnings[1].text
+        assert decision.warnings[0].code == instancetypes.UNSIZED
 
     def test_an_inference_that_was_merged_into_our_default_wins_and_what_a_manifest_declares_stays(self) -> None:
         decision = decide(vm(annotations=INJECTED_ANNOTATIONS, instancetype=INFERRING), facts(WORLD), OURS)
@@ -248,7 +298,7 @@ class TestSize:
         assert not decide(new, facts(WORLD), old).warnings
         by_preset = vm()
         by_preset["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
-        assert not decide(by_preset, facts(WORLD, presets=[sizes.preset()]), vm(instancetype=SMALL)).warnings
+        assert not decide(by_preset, facts(WORLD, presets=[of_instancetypes.preset()]), vm(instancetype=SMALL)).warnings
 
 
 class TestExpanded:
@@ -257,8 +307,8 @@ class TestExpanded:
     @pytest.mark.parametrize(
         ("old", "put_back"),
         [
-            *((old, sizes.INJECTED) for old in (expanded(), expanded("virt-controller"))),
-            (expanded(annotations=OURS_MARK), {("spec", "instancetype"): SMALL, IT_MARK: sizes.SMALL_MARK}),
+            *((old, of_instancetypes.INJECTED) for old in (expanded(), expanded("virt-controller"))),
+            (expanded(annotations=OURS_MARK), {("spec", "instancetype"): SMALL, IT_MARK: of_instancetypes.SMALL_MARK}),
         ],
     )
     def test_what_was_there_is_put_back(self, old: Json, put_back: Any) -> None:
@@ -266,6 +316,7 @@ class TestExpanded:
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, put_back)
         assert not decision.warnings
 
+    @pytest.mark.control("forged-ownership")
     def test_a_mark_that_names_nothing_is_none(self) -> None:
         old = expanded(annotations={IT_MARK[2]: "any thing"})
         assert decide(vm(), facts(WORLD), old).code == instancetypes.UNSIZED
@@ -469,7 +520,10 @@ class TestMerging:
         new = declaring(merged(name="big"), ("spec", "instancetype", "name"), IT_MARK)
         assert IT_MARK not in changes(decide(new, facts(OBJECTS), OLD))
         # The revision of a default goes with its name.
-        world, pinned = facts([*OBJECTS, sizes.revision("r1", instancetype("own"))]), merged(revisionName="r1")
+        world, pinned = (
+            facts([*OBJECTS, of_instancetypes.revision("r1", instancetype("own"))]),
+            merged(revisionName="r1"),
+        )
         named = decide(declared(merged(name="big", revisionName="r1"), "name"), world, pinned)
         assert changes(named)["spec", "instancetype"] == {"name": "big"}
 
@@ -495,7 +549,7 @@ class TestMerging:
         assert (changes(decision)["spec", "instancetype"], len(decision.warnings)) == (expected, 1)
 
     def test_a_cluster_wide_kind_of_ours_goes_without_a_question(self) -> None:
-        ours: Json = {"annotations": {IT_MARK[2]: sizes.SMALL_MARK}}
+        ours: Json = {"annotations": {IT_MARK[2]: of_instancetypes.SMALL_MARK}}
         explicit = {"kind": "VirtualMachineClusterInstancetype", **SMALL}
         new, old = (vm(**ours, instancetype=given) for given in ({**explicit, "name": "big"}, explicit))
         decision = decide(new, facts([instancetype("big")]), old)

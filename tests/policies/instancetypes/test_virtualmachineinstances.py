@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import Json
 from tests.policies.decisions import changes, patched
-from tests.policies.instancetypes import world as sizes
+from tests.policies.instancetypes import world as of_instancetypes
 from tests.policies.instancetypes.world import BOTH, SMALL_MARK, WORLD, decide, facts, instancetype, preference, vmi
 from webhook import names
 from webhook.admission.decision import Decision, Denial
@@ -56,17 +56,17 @@ class TestWhatIsFilled:
         assert domain["devices"] == {"disks": ROOT, "interfaces": [{"name": "default", "bridge": {}}]}
         assert got["spec"]["networks"] == [{"name": "default", "pod": {}}]
         assert got["metadata"]["annotations"] == {
-            sizes.IT_MARK[2]: SMALL_MARK,
-            sizes.PREF_MARK[2]: sizes.FEDORA_MARK,
+            of_instancetypes.IT_MARK[2]: SMALL_MARK,
+            of_instancetypes.PREF_MARK[2]: of_instancetypes.FEDORA_MARK,
             "kubevirt.io/cluster-instancetype-name": "u1.small",
             "kubevirt.io/cluster-preference-name": "fedora",
         }
-        assert decision.notes == {"instancetype": SMALL_MARK, "preference": sizes.FEDORA_MARK}
+        assert decision.notes == {"instancetype": SMALL_MARK, "preference": of_instancetypes.FEDORA_MARK}
 
     def test_by_its_owners_annotations_and_with_the_clusters_default_interface(self) -> None:
         world = facts([*WORLD, instancetype("default"), preference("other")])
         decision = decide(asking(vmi()), world, default_instancetype="default", default_preference="other")
-        assert decision.notes == {"instancetype": SMALL_MARK, "preference": sizes.FEDORA_MARK}
+        assert decision.notes == {"instancetype": SMALL_MARK, "preference": of_instancetypes.FEDORA_MARK}
         masquerade = ClusterConfig.of({"network": {"defaultNetworkInterface": "masquerade"}})
         got = filled(vmi(), facts(WORLD, configuration=masquerade), **BOTH)
         assert got["domain"]["devices"]["interfaces"] == [{"name": "default", "masquerade": {}}]
@@ -87,7 +87,10 @@ class TestWhatIsFilled:
     @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", {"preference"})])
     @pytest.mark.parametrize(
         ("obj", "presets"),
-        [(SIZED, ()), (vmi() | {"metadata": vmi()["metadata"] | {"labels": {"size": "large"}}}, [sizes.preset()])],
+        [
+            (SIZED, ()),
+            (vmi() | {"metadata": vmi()["metadata"] | {"labels": {"size": "large"}}}, [of_instancetypes.preset()]),
+        ],
         ids=["own", "preset"],
     )
     def test_beside_a_size_only_a_preference_applies(self, obj: Json, presets: Any, scope: str, left: set[str]) -> None:
@@ -96,7 +99,7 @@ class TestWhatIsFilled:
         assert left or decision.code == reasons.SIZED
         # Who asks for one gets it beside a preset.
         made = asking(vmi(), ASKED_SIZE, labels={"size": "large"})
-        assert set(decide(made, facts(WORLD, presets=[sizes.preset()])).notes) == {"instancetype"}
+        assert set(decide(made, facts(WORLD, presets=[of_instancetypes.preset()])).notes) == {"instancetype"}
 
 
 class TestWhatIsNot:
@@ -192,8 +195,8 @@ class TestWhatIsRefused:
                 "unexpected kind in InstancetypeMatcher: Foo",
             ),
             (asking(vmi()), [instancetype(), LARGE], {}, "preference requires 64Gi"),
-            (asking(vmi()), [instancetype(cpu={"guest": 3}), sizes.SPREADING], {}, "not divisible"),
-            (asking(vmi()), [instancetype(), sizes.NO_DIVISION], {}, "ratio of 0"),
+            (asking(vmi()), [instancetype(cpu={"guest": 3}), of_instancetypes.SPREADING], {}, "not divisible"),
+            (asking(vmi()), [instancetype(), of_instancetypes.NO_DIVISION], {}, "ratio of 0"),
             (asking(vmi()), [instancetype(cpu={"guest": "two"}), preference()], {}, ""),
             # Not the default's conflict, which the owner can't help.
             (asking(SELECTING, ASKED_PREFERENCE), [ELSEWHERE, PICKY], DEFAULT_SIZE, "requires architecture s390x"),

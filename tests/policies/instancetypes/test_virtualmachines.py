@@ -14,7 +14,7 @@ from tests.drawn import one_of_each
 from tests.kubevirt import plain
 from tests.kubevirt.samples import among
 from tests.policies.decisions import changes, patched
-from tests.policies.instancetypes import world as sizes
+from tests.policies.instancetypes import world as of_instancetypes
 from tests.policies.instancetypes.world import BOTH, FEDORA, SMALL, WORLD, decide, facts, instancetype, preference, vm
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason
 from webhook.admission.reasons import common
@@ -25,17 +25,17 @@ from webhook.policies.instancetypes import reasons
 
 DYING = vm(instancetype=SMALL)
 DYING["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-SIZE_ALONE = {("spec", "instancetype"), sizes.IT_MARK}
-PREFERENCE_ALONE = {("spec", "preference"), sizes.PREF_MARK}
+SIZE_ALONE = {("spec", "instancetype"), of_instancetypes.IT_MARK}
+PREFERENCE_ALONE = {("spec", "preference"), of_instancetypes.PREF_MARK}
 MINE = [*WORLD, instancetype("mine")]
 NO_SMALL = [("VirtualMachineClusterInstancetype", "u1.small")]
 INFERRED = {"inferFromVolume": "root"}
 DEMANDING = preference(requirements={"cpu": {"guest": 8}})
 BRIDGELESS = ClusterConfig.of({"network": {"permitBridgeInterfaceOnPodNetwork": False}})
-ABSENT = reasons.default_missing("instancetype", sizes.SMALL_MARK)
-FORBIDDEN = reasons.default_unusable("instancetype", reasons.not_allowed(sizes.SMALL_MARK, "demo", "cx1.*"))
+ABSENT = reasons.default_missing("instancetype", of_instancetypes.SMALL_MARK)
+FORBIDDEN = reasons.default_unusable("instancetype", reasons.not_allowed(of_instancetypes.SMALL_MARK, "demo", "cx1.*"))
 FROM_AN_IMAGE = [{"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}]
-OURS = {"instancetype": sizes.SMALL_MARK, "preference": sizes.FEDORA_MARK}
+OURS = {"instancetype": of_instancetypes.SMALL_MARK, "preference": of_instancetypes.FEDORA_MARK}
 DEFAULT_SIZE: dict[str, Any] = {"default_instancetype": "u1.small"}
 DEFAULT_PREFERENCE: dict[str, Any] = {"default_preference": "fedora"}
 BESIDE_A_SIZE = BOTH | {"default_preference_scope": "all"}
@@ -45,30 +45,34 @@ UNSIZED = (
     vm(instancetype=None, preference=None),
 )
 SIZES: list[Json] = [{"cpu": {"model": "host-passthrough"}}, {"resources": {"limits": {"cpu": "0"}}}]
-ASKING = (preference(requirements={"cpu": {"guest": 1}}), sizes.SPREADING, sizes.CRASHING)
+ASKING = (preference(requirements={"cpu": {"guest": 1}}), of_instancetypes.SPREADING, of_instancetypes.CRASHING)
 CONFLICTS = reasons.DEFAULT_CONFLICTS
-UNCHECKED = reasons.default_conflicts(f"preference {sizes.FEDORA_MARK}", reasons.inferred_conflict).text
+UNCHECKED = reasons.default_conflicts(f"preference {of_instancetypes.FEDORA_MARK}", reasons.inferred_conflict).text
 ON_B: dict[str, Any] = {"nodeSelector": {"a": "b"}}
 CONFLICT = "spec.template.spec.nodeSelector conflicts with selected instance type"
-REMOVED = vm(annotations={sizes.IT_MARK[2]: sizes.SMALL_MARK})
+REMOVED = vm(annotations={of_instancetypes.IT_MARK[2]: of_instancetypes.SMALL_MARK})
 
 
 class TestCreate:
     def test_a_vm_that_says_nothing_gets_both_defaults_which_are_looked_up_at_the_same_time(self) -> None:
         decision = decide(vm(), facts(WORLD), **BOTH)
-        assert (decision.code, changes(decision)) == (reasons.DEFAULTS_INJECTED, sizes.INJECTED)
+        assert (decision.code, changes(decision)) == (reasons.DEFAULTS_INJECTED, of_instancetypes.INJECTED)
         assert (decision.notes, decision.warnings) == (OURS, ())
         # Also where there is no KubeVirt, which has its defaults.
-        assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == sizes.INJECTED
+        assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == of_instancetypes.INJECTED
         with pytest.raises(NotInMemory) as missing:
             decide(vm(), facts(), **BOTH)
         assert [getattr(key, "name", "") for key in missing.value.batch] == ["u1.small", "fedora"]
 
+    @pytest.mark.control("annotations-name-things")
     @pytest.mark.parametrize(
         ("obj", "world", "settings", "left", "code", "said"),
         [
             # Zeros and other fields are no size, and null is no matcher.
-            *((obj, facts(WORLD), BOTH, set(sizes.INJECTED), reasons.DEFAULTS_INJECTED, None) for obj in UNSIZED),
+            *(
+                (obj, facts(WORLD), BOTH, set(of_instancetypes.INJECTED), reasons.DEFAULTS_INJECTED, None)
+                for obj in UNSIZED
+            ),
             # A VM that has one gets the other.
             (vm({"cpu": {"cores": 2}}), facts(WORLD), BESIDE_A_SIZE, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
             (vm(instancetype={"name": "mine"}), facts(MINE), BOTH, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
@@ -80,7 +84,7 @@ class TestCreate:
             (vm(instancetype={}), facts(WORLD), BOTH, set(), None, "Either Name or InferFromVolume"),
             (vm(template=ON_B), facts([instancetype(**ON_B), preference()]), BOTH, PREFERENCE_ALONE, None, CONFLICT),
             (vm(), facts([instancetype(), DEMANDING]), BOTH, SIZE_ALONE, None, "preference requires 8 vCPU"),
-            (vm(), facts([instancetype(cpu={"guest": 3}), sizes.SPREADING]), BOTH, SIZE_ALONE, None, ""),
+            (vm(), facts([instancetype(cpu={"guest": 3}), of_instancetypes.SPREADING]), BOTH, SIZE_ALONE, None, ""),
             (vm(), facts([preference()], NO_SMALL), BOTH, PREFERENCE_ALONE, None, ABSENT.text),
             (vm(), facts(WORLD), BOTH | {"allowed": ("cx1.*",)}, PREFERENCE_ALONE, None, FORBIDDEN.text),
             (vm(), facts(WORLD, configuration=BRIDGELESS), BOTH, set(), None, "bridge interface is not enabled"),
@@ -97,7 +101,7 @@ class TestCreate:
                 reasons.DEFAULT_CONFLICTS,
                 "spec.template.spec.domain.ioThreadsPolicy",
             ),
-            (vm(), facts([sizes.CRASHING]), DEFAULT_PREFERENCE, set(), reasons.DEFAULT_CONFLICTS, ""),
+            (vm(), facts([of_instancetypes.CRASHING]), DEFAULT_PREFERENCE, set(), reasons.DEFAULT_CONFLICTS, ""),
             # Defaults that are none.
             *(
                 (vm(), facts(), {"default_instancetype": text}, set(), reasons.DEFAULT_UNUSABLE, "default-instancetype")
@@ -124,11 +128,46 @@ class TestCreate:
     ) -> None:
         decision = decide(obj, world, **settings)
         assert (set(changes(decision)), code in (decision.code, None)) == (left, True)
-        assert said in decision.warnings[0].text if said is not None else not decision.warnings
+        told = [warning for warning in decision.warnings if warning.code != reasons.MEMORY_MISSING]
+        assert said in told[0].text if said is not None else not told
 
+    def test_a_copy_of_a_vm_with_a_default_is_not_said_to_have_chosen_it(self) -> None:
+        """A manifest that was exported carries the default and its annotation, into whatever namespace."""
+        copied = vm(annotations={of_instancetypes.IT_MARK[2]: of_instancetypes.SMALL_MARK}, instancetype=SMALL)
+        assert decide(copied, facts(WORLD), **DEFAULT_SIZE).code == reasons.ALREADY_APPLIED
+        denied = decide(copied, facts(WORLD), verb="validate", allowed=("cx1.*",))
+        assert denied.code == reasons.NOT_ALLOWED
+        (hint,) = denied.warnings
+        assert of_instancetypes.IT_MARK[2] in hint.text
+        chosen = decide(vm(instancetype=SMALL), facts(WORLD), verb="validate", allowed=("cx1.*",))
+        assert (chosen.code, chosen.warnings) == (reasons.NOT_ALLOWED, ())
+
+    @pytest.mark.parametrize("cpu", [{"cores": 2}, {"model": "host-model"}])
+    def test_a_vm_that_nothing_gives_memory_gets_a_warning_before_all_others(self, cpu: Json) -> None:
+        for settings in (BOTH, DEFAULT_SIZE, {}):
+            (warning,) = decide(vm({"cpu": cpu}), facts(WORLD), **settings).warnings
+            assert warning.code == reasons.MEMORY_MISSING
+        declined = vm(annotations={"kubevirt-webhook.github.io/instancetypes": "off"})
+        assert [each.code for each in decide(declined, facts(), **BOTH).warnings] == [reasons.MEMORY_MISSING]
+        # That a default is not there is said after what its owner can do.
+        decision = decide(vm(), facts([preference()], NO_SMALL), **DEFAULT_SIZE)
+        assert [each.code for each in decision.warnings] == [reasons.MEMORY_MISSING, reasons.DEFAULT_UNUSABLE]
+        # What has memory can start, whoever gives it.
+        for domain in ({"memory": {"guest": "1Gi"}}, {"memory": {"hugepages": {"pageSize": "2Mi"}}}):
+            assert not decide(vm({"cpu": cpu, **domain}), facts(WORLD), **BOTH).warnings
+        by_preset = vm({"cpu": cpu})
+        by_preset["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
+        assert not decide(by_preset, facts(WORLD, presets=[of_instancetypes.preset()]), **BOTH).warnings
+        cpu_alone = of_instancetypes.preset(cpu={"cores": 2})
+        assert decide(by_preset, facts(WORLD, presets=[cpu_alone]), **BOTH).warnings
+        # Nobody knows what is in presets that cannot be read.
+        unread = decide(vm({"cpu": cpu}), facts(WORLD, presets=Unavailable("forbidden")), **BOTH)
+        assert reasons.MEMORY_MISSING not in [each.code for each in unread.warnings]
+
+    @pytest.mark.control("many-presets")
     def test_presets_that_can_not_be_read_keep_no_default_away(self) -> None:
         decision = decide(vm(), facts(WORLD, presets=Unavailable("forbidden")), **BOTH)
-        assert changes(decision) == sizes.INJECTED
+        assert changes(decision) == of_instancetypes.INJECTED
         assert [warning.code for warning in decision.warnings] == [common.LOOKUP_FAILED]
         assert "forbidden" in decision.warnings[0].text
 
@@ -149,31 +188,41 @@ class TestCreate:
     def test_what_a_preset_says_is_a_size(self, scope: str, left: set[Any]) -> None:
         obj = vm()
         obj["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
-        decision = decide(obj, facts(WORLD, presets=[sizes.preset()]), **BOTH, default_preference_scope=scope)
+        decision = decide(
+            obj, facts(WORLD, presets=[of_instancetypes.preset()]), **BOTH, default_preference_scope=scope
+        )
         assert set(changes(decision)) == left
         assert reasons.SIZED in [reason.code for reason in decision.reasons]
-        assert changes(decide(vm(), facts(WORLD, presets=[sizes.preset()]), **BOTH)) == sizes.INJECTED
+        assert (
+            changes(decide(vm(), facts(WORLD, presets=[of_instancetypes.preset()]), **BOTH))
+            == of_instancetypes.INJECTED
+        )
 
     def test_an_architecture_that_comes_from_a_volume_can_not_be_required(self) -> None:
         world = facts([instancetype(), preference(requirements={"architecture": "amd64"})])
         decision = decide(vm(dataVolumeTemplates=FROM_AN_IMAGE), world, **BOTH)
         assert set(changes(decision)) == SIZE_ALONE
-        why = reasons.default_conflicts(f"preference {sizes.FEDORA_MARK}", reasons.architecture_conflict)
-        assert (decision.warnings, changes(decide(vm(), world, **BOTH))) == ((why,), sizes.INJECTED)
+        why = reasons.default_conflicts(f"preference {of_instancetypes.FEDORA_MARK}", reasons.architecture_conflict)
+        assert (decision.warnings, changes(decide(vm(), world, **BOTH))) == ((why,), of_instancetypes.INJECTED)
         # One that requires none goes with any.
         for likes in (preference(), preference(requirements={"cpu": {"guest": 1}})):
             decision = decide(vm(dataVolumeTemplates=FROM_AN_IMAGE), facts([instancetype(), likes]), **BOTH)
-            assert (changes(decision), decision.warnings) == (sizes.INJECTED, ())
+            assert (changes(decision), decision.warnings) == (of_instancetypes.INJECTED, ())
 
     @pytest.mark.parametrize(
         ("likes", "said"),
         [
-            *((likes, "") for likes in (sizes.CRASHING, preference(cpu={"preferredCPUFeatures": [{"name": "svm"}]}))),
-            (sizes.NO_DIVISION, "ratio of 0"),
+            *(
+                (likes, "")
+                for likes in (of_instancetypes.CRASHING, preference(cpu={"preferredCPUFeatures": [{"name": "svm"}]}))
+            ),
+            (of_instancetypes.NO_DIVISION, "ratio of 0"),
         ],
     )
     def test_a_vm_on_which_kubevirt_would_crash_is_refused(self, likes: Json, said: str) -> None:
-        matchers: Json = {"preference": FEDORA} | ({"instancetype": SMALL} if likes is sizes.NO_DIVISION else {})
+        matchers: Json = {"preference": FEDORA} | (
+            {"instancetype": SMALL} if likes is of_instancetypes.NO_DIVISION else {}
+        )
         decision = decide(vm(**matchers), facts([instancetype(), likes]))
         assert decision.denial
         assert (decision.code, decision.denial.code) == (reasons.DENIED, 422)
@@ -200,7 +249,7 @@ class TestExpansion:
 
     def test_a_revision_counts_whatever_kind_stands_beside_it(self) -> None:
         obj = vm(instancetype={"kind": "Nonsense", "name": "x", "revisionName": "r1"})
-        decision = decide(obj, facts([sizes.revision("r1", instancetype())]), expand=True)
+        decision = decide(obj, facts([of_instancetypes.revision("r1", instancetype())]), expand=True)
         assert decision.notes == {"instancetype": "ControllerRevision/r1"}
         assert patched(obj, decision)["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
 
@@ -211,7 +260,8 @@ class TestExpansion:
         world = facts(missing=[(kind, "missing") for kind in kinds])
         decision = decide(vm(**{field: given_}), world, expand=True)
         assert not decision.changes
-        assert [warning.code for warning in decision.warnings] == [decision.code]
+        codes = [warning.code for warning in decision.warnings if warning.code != reasons.MEMORY_MISSING]
+        assert codes == [decision.code]
         assert decision.code == (reasons.NOT_INFERRED if "inferFromVolume" in given_ else reasons.DENIED)
 
     @pytest.mark.parametrize(
@@ -226,7 +276,7 @@ class TestExpansion:
     def test_what_the_validation_will_refuse_is_left_to_it(self, spec: Json, settings: dict[str, Any]) -> None:
         big = preference("big", requirements={"cpu": {"guest": 8}})
         thirds = preference("thirds", cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 3}})
-        world = facts([*WORLD, big, thirds, sizes.revision("r1", instancetype("u1.large"))])
+        world = facts([*WORLD, big, thirds, of_instancetypes.revision("r1", instancetype("u1.large"))])
         decision = decide(vm(**spec), world, expand=True, **settings)
         validated = decide(vm(**spec), world, verb="validate", **settings)
         assert (decision.code, decision.changes, decision.warnings) == (reasons.DENIED, (), ())
@@ -271,7 +321,7 @@ class TestReleases:
     def test_a_default_that_kubevirt_1_6_has_given_a_kind_is_still_ours(self) -> None:
         """KubeVirt 1.6 writes the cluster-wide kind in lower case into the matcher that the webhook left without."""
         matcher = {**SMALL, "kind": "virtualmachineclusterinstancetype"}
-        given = vm(annotations={sizes.IT_MARK[2]: sizes.SMALL_MARK}, instancetype=matcher)
+        given = vm(annotations={of_instancetypes.IT_MARK[2]: of_instancetypes.SMALL_MARK}, instancetype=matcher)
         sized = copy.deepcopy(given)
         sized["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "8Gi"}
         decision = decide(sized, self.world("1.6", *WORLD), given, **BOTH)
@@ -285,9 +335,9 @@ class TestReleases:
 
 
 MISSING = ("VirtualMachineClusterInstancetype", "u1.gone")
-SIZE_IN_THE_WAY = {"instancetype": sizes.SMALL_MARK}
+SIZE_IN_THE_WAY = {"instancetype": of_instancetypes.SMALL_MARK}
 MATCHERS: Json = {"instancetype": SMALL, "preference": FEDORA}
-MARKED: Json = MATCHERS | {"annotations": {sizes.IT_MARK[2]: sizes.SMALL_MARK}}
+MARKED: Json = MATCHERS | {"annotations": {of_instancetypes.IT_MARK[2]: of_instancetypes.SMALL_MARK}}
 
 
 def evaluate(obj: Json, world: dict[Any, object] | None = None, old: Json | None = None, **settings: Any) -> Decision:
@@ -344,7 +394,7 @@ def test_conflicts_in_kubevirts_order_and_words() -> None:
             [("FieldValueNotFound", "spec.instancetype")],
             "failure checking preference requirements: insufficient CPU resources of 2 vCPU",
         ),
-        (vm(preference=FEDORA), facts([sizes.CRASHING]), [("FieldValueInvalid", "spec.preference")], ""),
+        (vm(preference=FEDORA), facts([of_instancetypes.CRASHING]), [("FieldValueInvalid", "spec.preference")], ""),
     ],
     ids=["requirements", "crash"],
 )
@@ -380,8 +430,12 @@ def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing:
         cause = FieldCause("FieldValueNotFound" if found_later else "FieldValueInvalid", said, "spec.instancetype")
         assert decision.denial == Denial(422, said, (cause,))
     else:
-        assert (decision.denial, decision.warnings) == (None, (reasons.missing(said, found_later),))
-        assert said in decision.warnings[0].text
+        assert (decision.denial, decision.warnings) == (
+            None,
+            (reasons.missing("spec.instancetype", said, found_later),),
+        )
+        assert said.removesuffix(" not found") in decision.warnings[0].text
+        assert "spec.instancetype" in decision.warnings[0].text
 
 
 @pytest.mark.parametrize(
@@ -392,8 +446,13 @@ def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing:
         # Too little for the preference, whatever becomes of the instancetype.
         ({"memory": {"guest": "1Gi"}}, MATCHERS, OURS, OURS),
         ({"memory": {"guest": "4Gi"}}, MATCHERS, OURS, SIZE_IN_THE_WAY),
-        ({}, {"preference": FEDORA}, OURS, {"preference": sizes.FEDORA_MARK}),
-        ({}, {"instancetype": {"name": "u1.tiny"}, "preference": FEDORA}, OURS, {"preference": sizes.FEDORA_MARK}),
+        ({}, {"preference": FEDORA}, OURS, {"preference": of_instancetypes.FEDORA_MARK}),
+        (
+            {},
+            {"instancetype": {"name": "u1.tiny"}, "preference": FEDORA},
+            OURS,
+            {"preference": of_instancetypes.FEDORA_MARK},
+        ),
         ({"memory": {"guest": "4Gi"}}, {"instancetype": {"name": "u1.tiny"}, "preference": FEDORA}, OURS, None),
     ],
 )
@@ -402,7 +461,7 @@ def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
 ) -> None:
     tiny = instancetype("u1.tiny", memory={"guest": "1Gi"})
     world = facts([instancetype(), tiny, preference(requirements={"memory": {"guest": "2Gi"}})])
-    keys = {"instancetype": sizes.IT_MARK[2], "preference": sizes.PREF_MARK[2]}
+    keys = {"instancetype": of_instancetypes.IT_MARK[2], "preference": of_instancetypes.PREF_MARK[2]}
     annotations = {keys[field]: mark for field, mark in marks.items()}
     before = {field: value for field, value in MATCHERS.items() if field in marks}
     decision = evaluate(vm(domain, annotations=annotations, **matchers), world, vm(annotations=annotations, **before))
@@ -412,14 +471,15 @@ def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
 
 def test_no_way_out_is_one_on_which_kubevirt_would_crash() -> None:
     sized = vm({"memory": {"guest": "1Gi"}}, **MARKED)
-    decision = evaluate(sized, facts([instancetype(), sizes.CRASHING]), vm(**MARKED))
+    decision = evaluate(sized, facts([instancetype(), of_instancetypes.CRASHING]), vm(**MARKED))
     assert (bool(decision.denial), decision.warnings) == (True, ())
     # A new VM, as KubeVirt leaves one whose preference was inferred.
     decision = evaluate(vm(**MARKED), facts([instancetype(), DEMANDING]))
     assert decision.denial
-    assert decision.warnings == (Reason(reasons.DENIED, reasons.way_out_at_create(sizes.SMALL_MARK)),)
+    assert decision.warnings == (Reason(reasons.DENIED, reasons.way_out_at_create(of_instancetypes.SMALL_MARK)),)
 
 
+@pytest.mark.control("long-allow-lists")
 def test_a_refusal_shows_a_long_allow_list_only_in_part() -> None:
     message = refused(vm(instancetype=SMALL), allowed=tuple(f"cx{number}.*" for number in range(10_000))).message
     assert ": cx0.*, cx1.*" in message
@@ -443,11 +503,11 @@ class TestUpdates:
     def test_the_stored_revision_counts(self) -> None:
         status = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r1"}}}
         new = vm(instancetype=SMALL, template={"nodeSelector": {"a": "b"}}) | {"status": status}
-        world = facts([sizes.revision("r1", instancetype(nodeSelector={"c": "d"}))])
+        world = facts([of_instancetypes.revision("r1", instancetype(nodeSelector={"c": "d"}))])
         assert "nodeSelector" in refused(new, world, vm(instancetype=SMALL)).message
         # But not what a sender claims.
         claimed = {"instancetypeRef": {"controllerRevisionRef": {"name": "stored"}}}
-        forged = sizes.revision("stored", instancetype(cpu={"guest": 8}))
+        forged = of_instancetypes.revision("stored", instancetype(cpu={"guest": 8}))
         world = facts([instancetype(), DEMANDING, forged])
         assert "insufficient CPU resources of 2 vCPU" in refused(vm(**MATCHERS) | {"status": claimed}, world).message
 
@@ -455,7 +515,9 @@ class TestUpdates:
         captured = {"name": "u1.small", "kind": "VirtualMachineClusterInstancetype"}
         new = vm(instancetype=captured | {"kind": "VirtualMachineInstancetype"})
         new["status"] = {"instancetypeRef": captured | {"controllerRevisionRef": {"name": "r1"}}}
-        world = facts([sizes.revision("r1", instancetype())], missing=[("VirtualMachineInstancetype", "u1.small")])
+        world = facts(
+            [of_instancetypes.revision("r1", instancetype())], missing=[("VirtualMachineInstancetype", "u1.small")]
+        )
         said = 'virtualmachineinstancetypes.instancetype.kubevirt.io "u1.small" not found'
         assert refused(new, world, vm(instancetype=captured), missing="deny").message == said
 
@@ -477,6 +539,7 @@ class TestAllowList:
             assert (decision.code, decision.denial.code) == (reasons.NOT_ALLOWED, 403)
             assert decision.denial.causes[0].field == "spec.instancetype.name"
 
+    @pytest.mark.control("allow-list-by-a-revision")
     @pytest.mark.parametrize(
         ("captured", "labels", "denied"),
         [("u1.large", {}, True), ("u1.large", {"object-name": "other"}, True), ("u1.small", {}, False)],
@@ -485,20 +548,20 @@ class TestAllowList:
     def test_a_revision_of_another_one_is_no_way_around(
         self, captured: str, labels: dict[str, str], denied: bool, kind: dict[str, str]
     ) -> None:
-        world = facts([*WORLD, sizes.revision("r1", instancetype(captured), **labels)])
+        world = facts([*WORLD, of_instancetypes.revision("r1", instancetype(captured), **labels)])
         matcher = {"name": "u1.small", "revisionName": "r1"} | kind
         decision = evaluate(vm(instancetype=matcher), world, allowed=("u1.small",))
         assert (decision.denial is not None) is denied is (decision.code == reasons.NOT_ALLOWED)
 
     @pytest.mark.parametrize("content", [None, {"kind": "VirtualMachine", "metadata": {"name": "u1.small"}}])
     def test_a_revision_that_holds_no_instancetype_is_no_way_around(self, content: Json | None) -> None:
-        there = [sizes.revision("r1", content)] if content else []
+        there = [of_instancetypes.revision("r1", content)] if content else []
         world = facts([*WORLD, *there], [] if content else [("ControllerRevision", "r1")])
         decision = evaluate(vm(instancetype=SMALL | {"revisionName": "r1"}), world, allowed=("u1.small",))
         assert decision.denial and decision.denial.code == 403
         assert decision.reasons == (Reason(reasons.NOT_ALLOWED, reasons.not_captured("r1", "demo", "u1.small")),)
 
-    @pytest.mark.parametrize(("allowed", "other"), [("u1.small", sizes.SMALL_MARK), ("cx1.*", "")])
+    @pytest.mark.parametrize(("allowed", "other"), [("u1.small", of_instancetypes.SMALL_MARK), ("cx1.*", "")])
     def test_the_cluster_wide_one_of_the_name_is_told_of_where_it_is_allowed(self, allowed: str, other: str) -> None:
         named = {"kind": "VirtualMachineInstancetype", **SMALL}
         said = reasons.not_allowed("VirtualMachineInstancetype/u1.small", "demo", allowed, other)
@@ -511,6 +574,7 @@ class TestAllowList:
         assert codes == [reasons.NOT_ALLOWED, common.INVALID_OBJECT]
 
 
+@pytest.mark.control("allow-list-while-down")
 def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
     decision = evaluate(vm(instancetype=SMALL), facts(unreadable=NO_SMALL), missing="deny")
     assert (decision.code, decision.denial, len(decision.warnings)) == (common.LOOKUP_FAILED, None, 1)
@@ -602,7 +666,7 @@ def without_unknown(value: Any) -> Any:
     of_type=UNKNOWN,
     of_preference=UNKNOWN,
     of_machine=UNKNOWN,
-    make=st.sampled_from([vm, sizes.vmi]),
+    make=st.sampled_from([vm, of_instancetypes.vmi]),
 )
 def test_what_the_newest_known_release_allows_is_never_denied(
     version: str, gates: Any, domain: Json, sized: bool, of_type: Json, of_preference: Json, of_machine: Json, make: Any

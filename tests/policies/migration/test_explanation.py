@@ -390,12 +390,14 @@ def test_hotplugged_volumes_need_a_node_that_attaches_them(by_status: bool) -> N
     assert "1 more node" in strays
 
 
+@pytest.mark.control("nodes-of-a-volume")
 def test_volumes_are_left_alone_where_the_reader_may_not_see_them() -> None:
     answer = explained(found=vmi(volumes=CLAIMED), reader=explanation.FactPermissions(without_volumes="alice may not"))
     (gap,) = answer.gaps
     assert gap.endswith("alice may not")
 
 
+@pytest.mark.control("thousands-of-volumes")
 def test_a_vm_with_thousands_of_volumes_has_some_read_and_the_rest_reported() -> None:
     claims = [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in range(3000)]
     given: dict[Key[Any], object] = {ObjectKey(CLAIMS, "demo", f"c{n}"): Claim() for n in range(volumes.MAX_CLAIMS)}
@@ -454,6 +456,7 @@ def test_volumes_are_requirements_as_in_the_explanation() -> None:
     assert not any((each.key, each.value) == ("zone", "b") for each in found.selectors)
 
 
+@pytest.mark.control("page-takes-the-processor")
 def test_the_work_of_one_part_does_not_grow_with_the_cluster() -> None:
     steps = []
     for count in (100, 5000):
@@ -545,6 +548,22 @@ def test_a_hotplug_that_waits_for_a_migration_is_said() -> None:
     assert "HotMemoryChange" in answer.hotplug
     assert "only if its workloadUpdateMethods has LiveMigrate" in answer.hotplug
     assert (explained().hotplug, answer.favorable) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "is_decided"),
+    [
+        ([], False),
+        ([{"type": "LiveMigratable", "status": "Unknown"}], False),
+        ([{"type": "LiveMigratable", "status": "True"}], True),
+        ([{"type": "LiveMigratable", "status": "False"}], True),
+    ],
+)
+def test_what_kubevirt_has_not_decided_is_told(conditions: Any, is_decided: bool) -> None:
+    """Or the same VM is called one that can migrate here, and one that cannot where it is evicted."""
+    found = vmi()
+    found["status"]["conditions"] = conditions
+    assert bool(explained(found=found).undecided) != is_decided
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
     assert evaluate(target_pod(given_), {"zone": "b"}).reasons == (reasons.already_constrained("zone=b"),)
 
 
+@pytest.mark.control("cpu-vendor-widened")
 def test_the_vendor_guard_is_restored() -> None:
     obj = target_pod(selector={AMD: "true"})
     assert keys(obj, evaluate(obj, {AMD: "true"})) == [AMD, INTEL]

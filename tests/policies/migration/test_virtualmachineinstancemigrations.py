@@ -68,6 +68,7 @@ class TestEligible:
 
 
 class TestSelector:
+    @pytest.mark.control("migrations-that-cannot-succeed")
     @pytest.mark.parametrize(
         "added",
         [
@@ -89,6 +90,7 @@ class TestSelector:
         assert denial.causes[-1].message.startswith(str(MAX_ADDED - 20))
         assert denial.causes[-1].message in denial.message
 
+    @pytest.mark.control("cpu-vendor-widened")
     @pytest.mark.parametrize("key", [AMD, "cpu-feature.node.kubevirt.io/x", "kubevirt.io/schedulable"])
     def test_reserved_keys(self, key: str) -> None:
         assert key in refused(migration({key: "true"}), facts(), reasons.RESERVED_KEYS).message
@@ -114,6 +116,7 @@ class TestCollision:
         (Label(Origin.ADDED, Expression.equals("zone", "b")), Label(Origin.VM, Expression.equals("zone", "a")))
     )
 
+    @pytest.mark.control("migrations-that-cannot-succeed")
     def test_is_denied_with_both_origins(self) -> None:
         refused(migration(B), self.WORLD, reasons.SELECTOR_CONFLICT)
         reason = reasons.selector_conflict([self.CONFLICT], ["zone"], common.eligible(0, 4).text)
@@ -178,18 +181,22 @@ class TestHostModel:
 
 
 class TestNoNode:
+    @pytest.mark.control("nodes-by-trial")
     def test_counts_and_reasons_by_class(self) -> None:
         message = refused(migration(C), facts(), common.NO_ELIGIBLE_NODE).message
         assert message.startswith(f"{common.eligible(0, 4).text}: 4 node(s) {LACKING_C}")
         assert "node-a1" not in message
+        assert message.endswith("; choose other nodes, or leave out addedNodeSelector")
         # Where there is none at all.
         message = refused(migration(B), facts(nodes=[]), common.NO_ELIGIBLE_NODE).message
         assert message.startswith(common.eligible(0, 0).text)
 
+    @pytest.mark.control("nodes-by-trial")
     def test_names_for_those_who_may_list_nodes(self) -> None:
         message = refused(migration(C), facts(may=LISTER), common.NO_ELIGIBLE_NODE).message
         assert f"node-a2, node-b1: {LACKING_C}" in message
 
+    @pytest.mark.control("pods-claim-to-be-admins", "nodes-by-trial")
     def test_no_names_for_a_caller_that_could_claim_any_user(self) -> None:
         decision = decide(migration(C), facts(may=LISTER), verified=False)
         assert decision.denial == refused(migration(C), facts(), common.NO_ELIGIBLE_NODE)
@@ -200,6 +207,7 @@ class TestNoNode:
         decision = decide(migration(C), facts(), no_eligible_node=setting)
         assert (decision.denial, len(decision.warnings)) == (None, warned)
 
+    @pytest.mark.control("slow-lookups")
     @pytest.mark.parametrize("key", [NodesKey(), VMI])
     def test_what_is_not_known_is_refused_with_503(self, key: Any) -> None:
         world = facts() | {key: Unavailable("no answer")}
@@ -215,12 +223,14 @@ class TestRight:
         world = facts(may=[("use", "migrationtargets")])
         assert decide(migration(B), world, require_right=True).code == common.ELIGIBLE
 
+    @pytest.mark.control("virtctl-hides-the-user")
     @pytest.mark.parametrize(("setting", "code"), [("allow", common.ELIGIBLE), ("deny", reasons.NODE_CHOICE_FORBIDDEN)])
     def test_virtctl_hides_the_user(self, setting: str, code: str) -> None:
         decision = decide(migration(B), facts(), user=API_ACCOUNT, require_right=True, via_virtctl=setting)
         assert decision.code == code
 
 
+@pytest.mark.control("many-user-migrations")
 def test_unfinished_user_migrations_count() -> None:
     running, done = (migration() | {"status": {"phase": phase}} for phase in ("Running", "Succeeded"))
     world = facts(migrations=[running, done, annotated(migration(), "evacuationMigration")])

@@ -94,6 +94,7 @@ def captured(kind: str | None, spec: InstancetypeSpec | None = None, name: str =
 
 
 class TestNamesOfPods:
+    @pytest.mark.control("forged-launcher-pods")
     @pytest.mark.parametrize(
         ("obj", "of_vmi", "code"),
         [
@@ -135,6 +136,7 @@ class TestNamesOfPods:
         if decision.changes:
             assert (decision.warnings, decision.changes[0].old) == ((), obj.get("spec", {}).get("schedulerName"))
 
+    @pytest.mark.control("forged-launcher-pods")
     @pytest.mark.parametrize(
         ("user", "facts", "namespace", "code"),
         [
@@ -175,6 +177,18 @@ class TestNamesOfPods:
     def test_assume_alive_bridges_ignorance_but_not_death(self, health: Any, code: str) -> None:
         trusting = {**DECLARED, "kubevirt": changed(DECLARED["kubevirt"], assume_alive=True)}
         assert decide(review(pod()), known(vmi(), health), schedulers=trusting).code == code
+
+    @pytest.mark.parametrize(
+        ("facts", "settings"),
+        [
+            (known(vmi("default-scheduler"), UNAVAILABLE), {}),
+            (known(vmi("default-scheduler"), UNKNOWN), {}),
+            (known(vmi("default-scheduler")), {"scheduler_name": "nobody"}),
+        ],
+    )
+    def test_who_opted_out_hears_nothing_of_a_scheduler_that_cannot_be_used(self, facts: Any, settings: Json) -> None:
+        decision = decide(review(pod()), facts, **settings)
+        assert (decision.code, decision.warnings, decision.changes) == (common.OWNER_OPTED_OUT, (), ())
 
     def test_declared_schedulers_are_looked_up_by_name(self) -> None:
         undeclared = decide(review(pod()), known(vmi()), scheduler_name="nobody")
@@ -229,6 +243,7 @@ def test_rules_of_vmis(spec: Json | None, code: str, more: Json) -> None:
     assert (decision.code, changes(decision)) == (code, INJECTED if code == reasons.INJECTED else {})
 
 
+@pytest.mark.control("annotations-name-things")
 @given(SCHEDULERS, ANNOTATIONS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), HEALTHS)
 def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, own: str | None, health: Any) -> None:
     decision = decide(review(pod(None if scheduler is ... else scheduler, mark or "")), known(vmi(own), health))
@@ -425,6 +440,7 @@ NOT_OURS = (
 )
 
 
+@pytest.mark.control("forged-annotations")
 @pytest.mark.parametrize(
     ("new", "old", "facts", "code", "removed"),
     [

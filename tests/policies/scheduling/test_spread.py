@@ -79,6 +79,7 @@ OF_HOST = {
 }
 
 
+@pytest.mark.control("constraints-slow-the-scheduler")
 def test_constraints_are_soft_and_count_launcher_pods_on_usable_nodes() -> None:
     of_zone, of_host = constraints("both")
     assert (constraints("zone"), constraints("hostname")) == ([of_zone], [of_host])
@@ -141,6 +142,7 @@ class TestSpreadOfPods:
         again = decide(review(result))
         assert (again.changes, scheduling.SPREAD_PRESENT in codes(again)) == ((), True)
 
+    @pytest.mark.control("constraints-slow-the-scheduler")
     def test_off_says_nothing(self) -> None:
         assert codes(decide(review(launcher_pod()), spread="off")) == {scheduling.INJECTED}
 
@@ -325,6 +327,7 @@ class TestVms:
         new = declaring(spread_vm(constraints("hostname"), "hostname"), self.ITEM)
         assert changes(self.updated(INJECTED, new)) == {MARK_PATH: None, TEMPLATE_MARK: None}
 
+    @pytest.mark.control("forged-ownership")
     @pytest.mark.parametrize("names", [None, ("k:{", "v:1", "k:[]")])
     def test_odd_records_of_field_ownership_are_nobodys(self, names: tuple[str, ...] | None) -> None:
         new = declaring(

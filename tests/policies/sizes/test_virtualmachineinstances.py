@@ -29,6 +29,7 @@ def test_a_vmi_made_directly_is_judged() -> None:
     assert decide(sized_vmi({}), REQUIRED).code == reasons.NO_INLINE_SIZE
 
 
+@pytest.mark.control("forged-sizes")
 def test_one_of_a_vm_was_judged_with_it_unless_a_tenant_says_so() -> None:
     assert decide(owned("VirtualMachine"), SMALL, user=CONTROLLER).code == common.BY_KUBEVIRT
     assert decide(owned("VirtualMachine"), SMALL, user="alice").denial

@@ -12,7 +12,7 @@ from webhook.admission.reasons import common
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey
 from webhook.policies.sizes import reasons
-from webhook.policies.sizes.settings import SizeSettings
+from webhook.policies.sizes.settings import SIZE_LIMITS_ANNOTATION, SizeSettings
 
 BASE = "spec.template.spec.domain"
 SHOP = limits(
@@ -127,6 +127,7 @@ def recorded(obj: Json, *paths: str, operation: str = "Update") -> Json:
     return {**obj, "metadata": {**obj["metadata"], "managedFields": entries}}
 
 
+@pytest.mark.control("forged-sizes")
 def test_a_size_that_a_webhook_has_written_is_not_inline() -> None:
     """So an instancetype is written out; whatever a sender writes, the API server records."""
     expanded = recorded(of_cpus(16), "spec.instancetype.name", f"{BASE}.devices")
@@ -139,6 +140,7 @@ def test_a_size_that_a_webhook_has_written_is_not_inline() -> None:
         assert decide(obj, REQUIRED).denial, entries
 
 
+@pytest.mark.control("forged-sizes")
 def test_a_size_that_cannot_be_read_is_no_way_past_the_limits() -> None:
     for domain in ({"memory": {"guest": "many"}}, {"resources": {"limits": {"cpu": "1" * 200}}}):
         decision = decide(sized(domain), SHOP)
@@ -176,6 +178,7 @@ class TestUpdates:
         assert decide(of_cpus(2, "64Gi"), ranges, of_cpus(2)).denial
         assert not decide(of_cpus(5, "64Gi"), ranges, of_cpus(5)).denial
 
+    @pytest.mark.control("forged-sizes")
     def test_kubevirt_itself_may_write_a_size_but_in_a_pool(self) -> None:
         """It expands an instancetype, or restores a snapshot; a pool's template is a user's."""
         old, new = sized({}, instancetype={"name": "u1.64xlarge"}), of_cpus(64)
@@ -205,7 +208,7 @@ class TestUpdates:
 
 def test_without_limits_nothing_is_denied_and_a_bad_annotation_shows() -> None:
     assert decide(of_cpus(64), SizeSettings()).code == reasons.NO_SIZE_LIMITS
-    decision = decide(of_cpus(64), changed(SizeSettings(), annotation_problem="annotation: it is bad"))
+    decision = decide(of_cpus(64), SizeSettings().with_annotations({SIZE_LIMITS_ANNOTATION: "["}))
     assert decision.denial is None
     assert [each.code for each in decision.warnings] == [reasons.LIMITS_INVALID]
 

@@ -12,7 +12,7 @@ from tests.builders import Json, changed, installed, review, vm
 from tests.policies.decisions import evaluate
 from webhook.admission.decision import Decision
 from webhook.facts import Facts, Key, KubeVirtKey
-from webhook.policies.sizes.settings import SizeSettings, read_annotation
+from webhook.policies.sizes.settings import SizeSettings, read_limits
 
 OWNER = "alice"
 KUBEVIRT: dict[Key[Any], object] = {KubeVirtKey(): installed()}
@@ -43,7 +43,7 @@ def sized_vmi(domain: Json, **metadata: Any) -> Json:
 
 def limits(text: str, **more: Any) -> SizeSettings:
     """The settings with limits as YAML has them."""
-    return changed(SizeSettings(), limits=read_annotation(json.dumps(yaml.safe_load(text))), **more)
+    return changed(SizeSettings(), limits=read_limits(json.dumps(yaml.safe_load(text))), **more)
 
 
 def decide(

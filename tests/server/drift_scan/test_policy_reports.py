@@ -33,6 +33,7 @@ COLLECTION = POLICY_REPORTS.path()
 DEMO = POLICY_REPORTS.path("demo", NAME)
 
 
+@pytest.mark.control("large-objects-in-scans")
 def test_a_report() -> None:
     denied = Decision((Reason("no", "it can't be"),), denial=Denial(422, "x"))
     second = DriftedObject(PODS, ObjectMeta(namespace="demo", name="pod-2", uid="u2"), denied)
@@ -74,6 +75,7 @@ async def test_they_come_and_go(api: ServedApi) -> None:
     assert server.held(POLICY_REPORTS) == {}
 
 
+@pytest.mark.control("reports-of-others")
 async def test_reports_of_others_are_left_alone(api: ServedApi, caplog: pytest.LogCaptureFixture) -> None:
     server, reports = api[0], Reports(api[1])
     server.put(POLICY_REPORTS, NAME, "demo")

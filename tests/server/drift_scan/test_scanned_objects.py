@@ -33,7 +33,8 @@ def test_every_policy_of_pods_and_vms_at_create_is_asked_but_those_of_migrations
     asked = {endpoint.path for kind in scanned_objects.SCANNED_KINDS for endpoint in kind.endpoints}
     others = {e.path for e in ENDPOINTS if e.stage == "enforce" and e.path not in asked}
     assert all("/pods/" in path or "/virtualmachine" in path for path in asked)
-    assert {path.split("/")[3] for path in others} <= {"virtualmachineinstancemigrations", "pods"}
+    elsewhere = {"virtualmachineinstancemigrations", "pods", "evictions", "namespaces"}
+    assert {path.split("/")[3] for path in others} <= elsewhere
     assert "/mutate/migration/pods/enforce" in asked
 
 

@@ -11,7 +11,7 @@ from tests.admission.audit_schema import valid
 from tests.builders import changed, known, launcher_pod, vm, vmi
 from tests.cluster.fake_apiserver import FakeClock
 from tests.golden_files import Golden
-from tests.policies.instancetypes import world as sizes
+from tests.policies.instancetypes import world as of_instancetypes
 from tests.review.memory import MemoryCluster
 from tests.server.conftest import ServedApi, working
 from tests.server.drift_scan.conftest import NAMESPACE_LABELS, settings, stored
@@ -44,7 +44,9 @@ class ScannerCase:
         self.settings: Settings = settings()
         there = Namespace(ObjectMeta(name="demo", labels=dict(NAMESPACE_LABELS)))
         self.cluster = MemoryCluster(
-            sizes.facts([sizes.instancetype(), sizes.preference()]) | known(vmi()) | {NamespaceKey("demo"): there}
+            of_instancetypes.facts([of_instancetypes.instancetype(), of_instancetypes.preference()])
+            | known(vmi())
+            | {NamespaceKey("demo"): there}
         )
         self.drift_scan = DriftScanner(
             *(self.transport, self.cluster, lambda: self.settings, self._keep, Reports(self.transport)),
@@ -75,6 +77,7 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Scanner
     assert ("spec", "schedulerName") in [change.path for change in record.changes]
 
 
+@pytest.mark.control("large-objects-in-scans")
 @pytest.mark.parametrize("reports", [True, False])
 async def test_of_many_objects_one_at_a_time_is_in_memory_and_reviews_get_their_turn_after_each(
     case: ScannerCase, monkeypatch: pytest.MonkeyPatch, reports: bool
@@ -154,7 +157,7 @@ async def test_a_round_after_round_tells_of_an_object_once(case: ScannerCase) ->
 
 async def test_vms_without_the_scheduler_and_without_the_defaults(case: ScannerCase) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(default_instancetype="u1.small"))
-    case.server.put(UNSTRUCTURED_VMS, "bare", "demo", **stored(sizes.vm(), "bare"))
+    case.server.put(UNSTRUCTURED_VMS, "bare", "demo", **stored(of_instancetypes.vm(), "bare"))
     await case.drift_scan.scan()
     assert case.drift_scan.counts[DRIFTED_VMS] == case.drift_scan.counts["instancetypes", "virtualmachines"] == 1
     assert {record.reasons[0].code for record in case.records} == {"scheduler-injected", "defaults-injected"}
@@ -163,12 +166,15 @@ async def test_vms_without_the_scheduler_and_without_the_defaults(case: ScannerC
 async def test_what_kubevirt_writes_into_a_vm_is_no_drift(case: ScannerCase) -> None:
     """Machine type, architecture and firmware: what its mutator leaves in the VM that it was sent."""
     case.settings = settings(instancetypes=InstancetypeSettings(default_instancetype="u1.small"))
-    filled = sizes.vm({"machine": {"type": "q35"}, "firmware": {"uuid": "u"}}, template={"architecture": "amd64"}) | {
-        "status": {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r"}}}
+    filled = of_instancetypes.vm(
+        {"machine": {"type": "q35"}, "firmware": {"uuid": "u"}}, template={"architecture": "amd64"}
+    ) | {"status": {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r"}}}}
+    marks = {
+        names.INJECTED_INSTANCETYPE_ANNOTATION: of_instancetypes.SMALL_MARK,
+        names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt",
     }
-    marks = {names.INJECTED_INSTANCETYPE_ANNOTATION: sizes.SMALL_MARK, names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}
-    filled["spec"]["instancetype"] = {**sizes.SMALL, "revisionName": "r"}
-    owners = sizes.vm({"cpu": {"cores": 2}, "machine": {"type": "q35"}}, template={"architecture": "amd64"})
+    filled["spec"]["instancetype"] = {**of_instancetypes.SMALL, "revisionName": "r"}
+    owners = of_instancetypes.vm({"cpu": {"cores": 2}, "machine": {"type": "q35"}}, template={"architecture": "amd64"})
     owners["spec"]["template"]["spec"]["schedulerName"] = "default-scheduler"
     case.server.put(UNSTRUCTURED_VMS, "ours", "demo", **stored(filled, "ours", annotations=marks))
     case.server.put(UNSTRUCTURED_VMS, "owners", "demo", **stored(owners, "owners"))
@@ -262,9 +268,11 @@ async def test_a_bug_ends_a_round_and_one_in_a_policy_is_no_drift(
 
 async def test_what_can_not_be_told_is_no_drift_where_it_is_denied_either(case: ScannerCase) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(failure_policy="Fail"))
-    name = str(sizes.SMALL["name"])
-    case.cluster.facts |= sizes.facts([], unreadable=[("VirtualMachineClusterInstancetype", name)])
-    obj = stored(sizes.vm(instancetype=sizes.SMALL, template={"schedulerName": "kubevirt"}), "web01")
+    name = str(of_instancetypes.SMALL["name"])
+    case.cluster.facts |= of_instancetypes.facts([], unreadable=[("VirtualMachineClusterInstancetype", name)])
+    obj = stored(
+        of_instancetypes.vm(instancetype=of_instancetypes.SMALL, template={"schedulerName": "kubevirt"}), "web01"
+    )
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **obj)
     await case.drift_scan.scan()
     assert (case.records, case.drift_scan.rounds["failed"]) == ([], 0)
@@ -282,14 +290,17 @@ class Deepening:
         return status, body.replace(b'"@deep@"', self._deep)
 
 
+@pytest.mark.control("deep-objects-in-scans")
 @pytest.mark.parametrize("levels", [200, *range(930, 990, 4), 1100, 9_000])
 async def test_one_object_of_any_depth_hides_no_other(case: ScannerCase, levels: int) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(allowed=("small",)))
     case.drift_scan.transport = Deepening(case.transport, levels)  # type: ignore[assignment]
-    deep = sizes.vm(instancetype=sizes.SMALL)
+    deep = of_instancetypes.vm(instancetype=of_instancetypes.SMALL)
     deep["spec"]["template"]["metadata"] = "@deep@"
     case.server.put(UNSTRUCTURED_VMS, "deep", "demo", **stored(deep, "deep"))
-    case.server.put(UNSTRUCTURED_VMS, "plain", "demo", **stored(sizes.vm(instancetype=sizes.SMALL), "plain"))
+    case.server.put(
+        UNSTRUCTURED_VMS, "plain", "demo", **stored(of_instancetypes.vm(instancetype=of_instancetypes.SMALL), "plain")
+    )
     await case.drift_scan.scan()
     found = {record.object.name: record.reasons[0].code for record in case.records if "/validate/" in record.endpoint}
     assert found == {"deep": "invalid-object", "plain": "instancetype-not-allowed"}

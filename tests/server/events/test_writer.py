@@ -17,13 +17,14 @@ from tests.review.memory import PODS, PODS_OBSERVED, VMS, evaluate
 from tests.server.conftest import ServedApi, working
 from tests.waiting import until
 from webhook import names
-from webhook.admission.decision import Decision, Denial, Reason
+from webhook.admission.decision import Announcement, Decision, Denial, Reason
 from webhook.errors import Unavailable
 from webhook.k8s.resources import EVENTS
 from webhook.policies.registry import BY_PATH
 from webhook.policies.scheduling import reasons
 from webhook.policy import Endpoint
-from webhook.server.events.writer import CAPACITY, WINDOW_SECONDS, Event, EventWriter, event_of
+from webhook.review.reviewer import Evaluation
+from webhook.server.events.writer import CAPACITY, WINDOW_SECONDS, Event, EventWriter, announced_by, event_of
 
 REFUSED = Event("demo", "v1", "Namespace", "demo", "", "Denied", "no-eligible-node", "CREATE of x was refused: why")
 DEMO = EVENTS.path("demo")
@@ -75,6 +76,7 @@ async def test_a_happening_is_an_event(case: RecorderCase) -> None:
     assert case.writer.results == {"written": 1, "repeated": 0, "dropped": 0, "failed": 0}
 
 
+@pytest.mark.control("event-floods")
 async def test_repeats_are_one_event_whose_series_counts(case: RecorderCase) -> None:
     await case.write(name="once")
     for number in range(5):
@@ -99,6 +101,7 @@ async def test_others_are_events_of_their_own(case: RecorderCase, field: str) ->
     assert len(case.events) == 2
 
 
+@pytest.mark.control("event-floods")
 async def test_a_flood_is_dropped_and_counted_and_written_with_pauses(case: RecorderCase) -> None:
     for number in range(CAPACITY + 7):
         case.writer.add(msgspec.structs.replace(REFUSED, namespace=f"tenant-{number % 8}", name=f"vm-{number}"))
@@ -106,6 +109,7 @@ async def test_a_flood_is_dropped_and_counted_and_written_with_pauses(case: Reco
     assert (case.writer.results["dropped"], len(case.events)) == (7, 10)
 
 
+@pytest.mark.control("event-floods")
 async def test_one_namespace_leaves_room_for_others(case: RecorderCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.server.events.writer.CAPACITY", 8)
     for number in range(20):
@@ -135,7 +139,7 @@ async def test_a_refusal_is_said_once_and_the_next_one_is_a_new_try(
         await case.write()
     assert (case.writer.results["failed"], case.writer.results["written"]) == (2, 1)
     (said,) = caplog.messages
-    assert said.endswith("grant create on events.events.k8s.io")
+    assert "grant create on events.events.k8s.io" in said
     assert "SECRET" not in said
     await case.api.close()
     await case.write(name="later")
@@ -184,10 +188,51 @@ def said(body: Json, endpoint: Endpoint, decision: Decision | None = None, **fac
     return event_of(endpoint, evaluate(body, known(vmi(), **facts), endpoint)[0])
 
 
+@pytest.mark.control("events-tell-too-much")
 def test_a_refused_creation_is_told_of_the_namespace() -> None:
     event = said(review(vm()), VMS, DENIED)
     note = "kubevirt-webhook (scheduling): CREATE of VirtualMachine web01 was denied: it cannot be [no]"
     assert event == Event("demo", "v1", "Namespace", "demo", "", "Denied", "no", note)
+
+
+OTHER = Announcement("jobs", "v1", "Pod", "batch", "p-1", "WaitsForMigration", "waits", "waits for a VM\u202e")
+TOLD = msgspec.structs.replace(DENIED, announcements=(OTHER,))
+
+
+@pytest.mark.control("events-tell-too-much")
+@pytest.mark.parametrize(
+    ("body", "endpoint", "is_told"),
+    [
+        (review(vm()), VMS, True),
+        (review(vm(), dryRun=True), VMS, False),
+        (review(launcher_pod()), PODS_OBSERVED, False),
+    ],
+)
+def test_another_object_is_told_of_what_was_carried_out(body: Json, endpoint: Endpoint, is_told: bool) -> None:
+    endpoint = msgspec.structs.replace(endpoint, handler=always(TOLD))
+    found = [*announced_by(evaluate(body, known(vmi()), endpoint)[0])]
+    event = Event("jobs", "v1", "Pod", "batch", "p-1", "WaitsForMigration", "waits", "waits for a VM\\u202e", "Normal")
+    assert found == ([event] if is_told else [])
+
+
+@pytest.fixture
+def told() -> Evaluation:
+    endpoint = msgspec.structs.replace(VMS, handler=always(TOLD))
+    return evaluate(review(vm()), known(vmi()), endpoint)[0]
+
+
+async def test_it_is_written_beside_the_event_of_the_decision_and_not_where_events_are_off(
+    told: Evaluation, api: ServedApi
+) -> None:
+    api[0].serve(EVENTS)
+    switch: list[str] = []
+    writer = EventWriter(api[1], "replica-1", lambda: bool(switch), clock=FakeClock())
+    for expected in ([], [("Namespace", "Warning"), ("Pod", "Normal")]):
+        writer.on_evaluated(VMS, told, 0.1)
+        await writer.write()
+        held = api[0].held(EVENTS).values()
+        assert sorted((each["regarding"]["kind"], each["type"]) for each in held) == expected
+        switch.append("on")
 
 
 WARNED = Decision((Reason("x", "y"),), warnings=(Reason("x", "beware"),))
@@ -228,6 +273,7 @@ def test_what_concerns_a_pod_is_reported_on_its_vmi() -> None:
     assert event.note.endswith(" [scheduler-unavailable]")
 
 
+@pytest.mark.control("events-tell-too-much")
 @pytest.mark.parametrize("change", [{"dryRun": True}, {"namespace": ""}])
 def test_nothing_is_told_of_dry_runs_and_of_what_is_in_no_namespace(change: Json) -> None:
     assert said(review(vm(), **change), VMS, DENIED) is None

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import builders
 from tests.golden_files import Golden
 from tests.policies.migration.world import CLAIMED, facts, stored, vmi
 from tests.review.memory import MemoryCluster
@@ -76,7 +77,7 @@ async def listening(visit: Visit) -> AsyncIterator[Open]:
     async def start(cluster: Cluster, address: str = "127.0.0.1:0") -> FacedExplain:
         counted = CountedExplanations()
         guarded = not is_loopback(address)
-        part = Explainer(cluster, counted, guarded=guarded).application()
+        part = Explainer(cluster, counted, builders.settings, guarded=guarded).application()
         return FacedExplain(await visit(admin_application({PATH: part}, counted, guarded=guarded), address), counted)
 
     yield start
@@ -181,6 +182,7 @@ async def test_names_of_this_host(listening: Open, host: str) -> None:
     assert (await (await listening(memory())).get(Host=host))[0] == 200
 
 
+@pytest.mark.control("explanations-over-http")
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8090", "localhost.evil.example", "[::2]:80", ""])
 async def test_a_page_that_lets_its_own_name_point_here(listening: Open, host: str, golden: Golden) -> None:
     asking = await listening(memory())
@@ -195,6 +197,7 @@ def signed_in(*may: str, user: UserInfo | None = ALICE) -> MemoryCluster:
     return MemoryCluster(known | {right: what in may for what, rights in RIGHTS.items() for right in rights}, set())
 
 
+@pytest.mark.control("explanations-over-http")
 async def test_who_may_see_it_gets_it(listening: Open, golden: Golden) -> None:
     cluster = signed_in("VMIs", "nodes")
     asking = await listening(cluster, GUARDED)
@@ -209,6 +212,7 @@ async def test_who_may_see_it_gets_it(listening: Open, golden: Golden) -> None:
     assert not any(isinstance(key, ObjectKey) and key.resource in (CLAIMS, VOLUMES) for key in cluster.reads)
 
 
+@pytest.mark.control("volumes-in-explanations")
 async def test_who_may_see_volumes_is_sent_only_where_they_are_reached(listening: Open) -> None:
     _, answer = await (await listening(signed_in(*RIGHTS), GUARDED)).get(**BEARER)
     assert ["node-b1", "node-b2"] in [
@@ -241,6 +245,7 @@ async def test_a_token_of_nobody(listening: Open, golden: Golden) -> None:
     golden(answer["error"])
 
 
+@pytest.mark.control("explanations-over-http", "reveals-to-a-bearer")
 @pytest.mark.parametrize("may", [("nodes",), ("VMIs",), ()], ids=["nodes", "VMIs", "nothing"])
 async def test_who_may_not_see_it_learns_nothing(listening: Open, may: tuple[str, ...], golden: Golden) -> None:
     cluster = signed_in(*may)

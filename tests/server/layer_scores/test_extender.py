@@ -118,6 +118,7 @@ class TestPrioritize:
             world.extender.prioritize(request_body)
         assert caught.value.status == 400
 
+    @pytest.mark.control("many-layers")
     def test_the_layers_of_one_pod_are_bounded(self, world: ExtenderWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         """A tenant's pod may have 64 images of 512 layers each; the scheduler waits for the answer."""
         for number in range(64):
@@ -229,6 +230,7 @@ async def test_of_requests_sent_ahead_one_at_a_time_is_taken(world: ExtenderWorl
     assert world.extender.results["scored"] == 5000
 
 
+@pytest.mark.control("strangers-ask-for-scores")
 async def test_without_a_certificate_nobody_is_answered(aiohttp_client: AiohttpClient) -> None:
     world = ExtenderWorld(clients=["system:kube-scheduler"])
     assert (await answered(await client_of(world, aiohttp_client), body()))[0] == 403

@@ -106,6 +106,7 @@ async def test_it_listens_and_has_metrics(certificates: Certificates, aiohttp_cl
         assert "build_info" not in shown
 
 
+@pytest.mark.control("strangers-ask-for-scores")
 async def test_clients_need_a_certificate_of_the_right_name(
     tmp_path: Path, certificates: Certificates, authority: trustme.CA, aiohttp_client: AiohttpClient
 ) -> None:

@@ -63,6 +63,7 @@ async def test_who_gets_nothing_has_a_pace_too(
     assert (await opened.get("/page/style.css"))[0] == 200
 
 
+@pytest.mark.control("dns-rebinding")
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8091", ""])
 async def test_another_name_of_this_host_is_refused(page: Opened, host: str) -> None:
     opened = await page()
@@ -70,6 +71,7 @@ async def test_another_name_of_this_host_is_refused(page: Opened, host: str) -> 
         assert (await opened.get(path, Host=host))[0] == 403
 
 
+@pytest.mark.control("page-shows-everything")
 @pytest.mark.parametrize(
     ("token", "answers", "status"),
     [
@@ -87,6 +89,7 @@ async def test_elsewhere_a_token_is_needed(page: Opened, token: str, answers: di
         assert status != 401 or opened.headers["WWW-Authenticate"] == "Bearer"
 
 
+@pytest.mark.control("page-shows-everything")
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
 @pytest.mark.parametrize(("token", "may", "status"), [("", True, 401), ("BAD", True, 401), ("GOOD", False, 403)])
 async def test_who_may_not_look_learns_nothing_about_paths(
@@ -102,6 +105,7 @@ async def test_who_may_not_look_learns_nothing_about_paths(
     assert {name: opened.headers[name] for name in HEADERS} == HEADERS
 
 
+@pytest.mark.control("page-shows-everything")
 @pytest.mark.parametrize("missing", ["vmi", "nodes"])
 async def test_the_matrix_takes_what_it_shows(page: Opened, missing: str) -> None:
     opened = await page(signed_in(), "0.0.0.0:0")
@@ -131,6 +135,7 @@ async def test_the_matrix_knows_which_nodes_reach_the_disks(page: Opened) -> Non
     assert gaps(text) == []
 
 
+@pytest.mark.control("volumes-in-explanations")
 @pytest.mark.parametrize("missing", ["claims", "volumes"])
 async def test_disks_are_not_looked_at_for_who_may_not_see_them(page: Opened, missing: str) -> None:
     opened = await page(claimed() | signed_in(), "0.0.0.0:0")
@@ -149,6 +154,7 @@ async def test_the_page_says_what_it_may_not_read_itself(page: Opened) -> None:
     assert "node-b1" in text
 
 
+@pytest.mark.control("dns-rebinding")
 @pytest.mark.parametrize("path", PATHS)
 async def test_every_page_is_closed_to_everything_else(page: Opened, path: str) -> None:
     opened = await page()
@@ -163,6 +169,7 @@ async def test_every_page_is_closed_to_everything_else(page: Opened, path: str) 
         assert not re.search(r"<script|<style|style=|<iframe|https?://", text)
 
 
+@pytest.mark.control("page-only-reads")
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 async def test_only_reading(page: Opened, method: str) -> None:
     opened = await page()
@@ -279,6 +286,7 @@ async def test_a_bug_is_one_plain_sentence(page: Opened, monkeypatch: pytest.Mon
     assert len(opened.counted.crashes) == 1
 
 
+@pytest.mark.control("page-takes-the-processor")
 async def test_few_pages_are_made_at_once(page: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = await page()
     release, begun = asyncio.Event(), 0
@@ -339,6 +347,7 @@ async def guessers(opened: OpenPage) -> AsyncIterator[list[int]]:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.control("made-up-tokens")
 async def test_made_up_tokens_at_one_address_keep_no_admin_at_another_waiting(
     page: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,6 +360,7 @@ async def test_made_up_tokens_at_one_address_keep_no_admin_at_another_waiting(
     assert 200 not in statuses
 
 
+@pytest.mark.control("markup-on-the-page")
 async def test_what_a_tenant_writes_is_shown_and_does_nothing(page: Opened) -> None:
     long = HOSTILE + "x" * 2_000_000
     opened = await page(
@@ -372,6 +382,7 @@ async def test_what_a_tenant_writes_is_shown_and_does_nothing(page: Opened) -> N
         assert len(html) < 300_000
 
 
+@pytest.mark.control("markup-on-the-page")
 async def test_hostile_questions_are_quoted(page: Opened) -> None:
     opened = await page()
     for name in ("namespace", "name", "to", "node"):

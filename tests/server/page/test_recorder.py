@@ -36,6 +36,7 @@ def test_the_latest_come_first_and_the_oldest_go() -> None:
     assert found and (found.record.object.name, found.policy) == ("d", "scheduling")
 
 
+@pytest.mark.control("page-memory")
 def test_one_namespace_cannot_push_out_the_others() -> None:
     log = DecisionLog(capacity=8, namespace_capacity=2)
     log.add(record(namespace="quiet", name="asked-about"))
@@ -44,6 +45,7 @@ def test_one_namespace_cannot_push_out_the_others() -> None:
     assert [each.record.object.name for each in log.latest()] == ["99", "98", "asked-about"]
 
 
+@pytest.mark.control("page-memory")
 @given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(1, 8), st.integers(1, 8))
 def test_there_are_never_more_than_there_may_be(namespaces: list[str], capacity: int, of_one: int) -> None:
     log = DecisionLog(capacity, of_one)
@@ -57,6 +59,7 @@ def test_there_are_never_more_than_there_may_be(namespaces: list[str], capacity:
     assert set(log._by_namespace) == {each.record.object.namespace for each in log.latest()}
 
 
+@pytest.mark.control("page-memory")
 @pytest.mark.parametrize("long", ["x" * 2_000_000, "x" * 64 * 1024])
 def test_a_decision_is_bounded_whatever_the_object_is(long: str) -> None:
     changes = [Change((long, long), {long: long}, [long], "scheduler-injected") for _ in range(200)]
@@ -67,6 +70,7 @@ def test_a_decision_is_bounded_whatever_the_object_is(long: str) -> None:
     assert len(shown.record.changes) + shown.left_out == 200
 
 
+@pytest.mark.control("page-shows-everything")
 def test_changes_are_those_of_the_audit_record() -> None:
     changes = [Change(("spec", "schedulerName"), "a", "b", "c"), Change(("spec", "x"), None, {"k": [1]}, "c")]
     one, other = shown_decision(1, record(changes=changes)).record.changes
@@ -132,6 +136,7 @@ def test_a_new_day_begins_at_zero() -> None:
     assert (found.day, found.total) == ("2026-02-01", {"patched": 1})
 
 
+@pytest.mark.control("page-memory")
 def test_invented_namespaces_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "MAX_NAMESPACES", 3)
     found = counted(*(record(namespace=f"n{number}") for number in range(10)))
@@ -183,6 +188,7 @@ def test_a_state_lasts_until_the_next_one() -> None:
     assert spans[0].condition.why == "it still runs"
 
 
+@pytest.mark.control("page-memory")
 def test_one_that_flaps_does_not_fill_the_memory() -> None:
     watched = WatchedHealth()
     for now in range(10 * health.MAX_SPANS):

@@ -122,6 +122,7 @@ async def test_what_was_done_today_is_beside_the_mode() -> None:
     assert (name, cell.mode, cell.counts) == ("gone", "unknown", (("patched", 2), ("denied", 1)))
 
 
+@pytest.mark.control("page-takes-the-processor")
 async def test_ten_thousand_namespaces_come_in_parts_and_reviews_come_between() -> None:
     many = [labeled(f"n{number:05}", scheduling="enforce") for number in range(10_000)]
     first: dict[Key[Any], object] = {NamespaceKey(f"n{number:05}"): many[number] for number in range(50)}
@@ -143,6 +144,7 @@ async def rendered(title: str, sentence: str) -> str:
     return (await RENDERER.render("problem.html", {"title": title, "sentence": sentence, "site": SITE})).decode()
 
 
+@pytest.mark.control("markup-on-the-page")
 @given(st.text(max_size=300))
 async def test_any_text_stays_text(text: str) -> None:
     html = await rendered("T", text)
@@ -168,6 +170,7 @@ async def test_a_value_that_is_missing_is_a_bug_and_not_a_gap() -> None:
         await RENDERER.render("problem.html", {"site": SITE})
 
 
+@pytest.mark.control("page-takes-the-processor")
 async def test_long_pages_come_in_slices() -> None:
     pages = [(f"/page/{number}", f"N{number}") for number in range(2000)]
     async with other_turns() as turns:
@@ -176,6 +179,7 @@ async def test_long_pages_come_in_slices() -> None:
     assert turns[-1] >= 2 * len(pages) // PIECES
 
 
+@pytest.mark.control("markup-on-the-page")
 def test_nothing_refers_to_another_host_or_runs() -> None:
     for name in RENDERER._environment.list_templates():
         text = asset(name).decode()

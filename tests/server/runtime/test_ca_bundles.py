@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from base64 import b64encode
 
+import pytest
+
 from tests.server.runtime.ca_memory import FIRST, MUTATING, installed, manifests
 from webhook import names
 from webhook.server.runtime.ca_bundles import CaBundles
 
 
+@pytest.mark.control("ca-bundles-overwritten")
 async def test_a_patch_holds_nothing_but_bundles_over_a_version() -> None:
     api = installed()
     bundles = CaBundles(api, manifests())
@@ -37,3 +40,14 @@ async def test_entries_of_others_in_our_configuration_are_left_alone() -> None:
     found = (await CaBundles(api, manifests()).read())[FIRST]
     assert found and set(found.bundles) == {entry["name"] for entry in manifests()[0]["webhooks"]}
     assert found.bundles[webhooks[0]["name"]] == b""
+
+
+async def test_equal_bundles_are_in_memory_once() -> None:
+    """Every rotation adds a CA to each of some forty entries."""
+    api = installed()
+    entries = api.objects[MUTATING]["webhooks"]
+    for entry in entries:
+        entry["clientConfig"]["caBundle"] = b64encode(b"PEM" * 1000).decode()
+    found = (await CaBundles(api, manifests()).read())[FIRST]
+    assert found and len(found.bundles) == len(entries) > 1
+    assert len({id(pem) for pem in found.bundles.values()}) == 1

@@ -124,6 +124,19 @@ async def test_mounted_files_are_followed(
     assert caplog.messages == ["internal error while following the certificate's files; retrying"], "of no rotation"
 
 
+async def test_files_are_followed_until_the_end_also_once_the_server_stops(tmp_path: Path, quickly: None) -> None:
+    """It answers for some seconds more, in which clients' CAs may be replaced, too."""
+    first, second = (self_signed(["localhost"]) for _ in range(2))
+    write(tmp_path, first)
+    certificates = Certificates(settings(tmp_path).tls, "localhost", KeptObject())
+    async with contextlib.AsyncExitStack() as ends:
+        end_rotation = await certificates.keep_fresh(Options(), settings(tmp_path), "localhost:1", ends, live=False)
+        await end_rotation()
+        write(tmp_path, second)
+        await until(lambda: certificates.reloads["accepted"])
+        assert await served(certificates) == der(second)
+
+
 async def test_a_listener_that_starts_while_a_pair_is_replaced_gets_the_new_one(
     tmp_path: Path, quickly: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def fail(why: str) -> None:
     raise ValueError(why)
 
 
+@pytest.mark.control("secrets-in-outputs")
 def test_no_line_tells_a_secret_or_moves_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     hostile = "\x1b[2J\u202e https://e.com/x?sig=hunter2"
 

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from certs.rotation import Rotation
 from tests.cli.runner import http_server
 from tests.cluster.fake_apiserver import ApiServers
 from tests.server.raw_requests import BODY, PODS
@@ -52,6 +53,8 @@ class PartTraces(NamedTuple):
 TRACES = {
     "layer scores": PartTraces("kubevirt_webhook_layers_", event="serving layer scores"),
     "Events": PartTraces("kubevirt_webhook_events"),
+    "requested migrations": PartTraces("kubevirt_webhook_requested_"),
+    "headroom": PartTraces("kubevirt_webhook_headroom_"),
     "drift scan": PartTraces("kubevirt_webhook_drift_"),
     "fidelity check": PartTraces("kubevirt_webhook_fidelity_"),
     "traces": PartTraces(spans=True),
@@ -64,9 +67,10 @@ TRACES = {
 class Started:
     """A server in this process, and its clients."""
 
-    def __init__(self, caplog: pytest.LogCaptureFixture, client: aiohttp.ClientSession) -> None:
+    def __init__(self, caplog: pytest.LogCaptureFixture, client: aiohttp.ClientSession, stop: Stop) -> None:
         self._log = caplog
         self._client = client
+        self.stop = stop.event.set
 
     def logged(self, event: str) -> dict[str, Any] | None:
         """The fields of an event."""
@@ -92,7 +96,7 @@ async def started(options: Options, caplog: pytest.LogCaptureFixture) -> AsyncIt
     stop = Stop()
     running = asyncio.create_task(serve._serve(options, stop, logs.follow_loop()))
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as client:
-        server = Started(caplog, client)
+        server = Started(caplog, client, stop)
         try:
             await until(lambda: server.logged("serving") or running.done())
             yield server
@@ -145,6 +149,36 @@ async def test_a_server_runs_without_each_of_its_parts(
     assert sorted(path for path, answer in answers.items() if answer != 404) == sorted(served["paths"])
     assert bool(spans) == ("traces" in expected)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_of_the_rotation_nothing_is_logged_once_the_server_stops(
+    apiservers: ApiServers, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It serves on for some seconds, in which an uninstall removes its permissions and configurations."""
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    cluster = await apiservers.start()
+    for resource in (NAMESPACES, NODES, KUBEVIRTS):
+        cluster.serve(resource)
+    steps = 0
+
+    async def step(_: Rotation) -> float:
+        nonlocal steps
+        steps += 1
+        return 0.001
+
+    monkeypatch.setattr(Rotation, "step", step)
+    config = tmp_path / "settings.yaml"
+    config.write_text(
+        'server: {listen: "127.0.0.1:0", opsListen: "127.0.0.1:0", shutdownSeconds: 1}\ntls: {mode: managed}\n'
+    )
+    options = Options(kubeconfig=Kubeconfig(cluster.kubeconfig(tmp_path / "kubeconfig")), config_file=config)
+    async with started(options, caplog) as server:
+        await until(lambda: steps)
+        server.stop()
+        await until(lambda: server.logged("stopping") is not None)
+        at_stop = steps
+        await asyncio.sleep(0.2)
+        assert steps == at_stop
 
 
 # Requests of 20 KB on one connection, in two records of TLS each; printed are the page faults of a thousand of them.

@@ -1,0 +1,156 @@
+"""VMs' starts: which are denied, with what helps, and what never is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tests.builders import Json
+from tests.forecast.clusters import vm
+from tests.placement.headroom.fleets import placed
+from tests.policies.headroom.world import QUOTAS_OF_DEMO, cluster, decide, facts, review, starting_pod
+from webhook.admission.reasons import common
+from webhook.admission.step_budget import StepBudget, TooComplex
+from webhook.errors import Unavailable
+from webhook.facts import HeadroomKey
+from webhook.placement.headroom.pods import PlacedPod
+from webhook.placement.machines import JOB_UID
+from webhook.placement.quota import ResourceQuota
+from webhook.policies.headroom import reasons
+
+
+def quota(hard: str, used: str) -> ResourceQuota:
+    status = {"hard": {"requests.memory": hard}, "used": {"requests.memory": used}}
+    return msgspec.convert({"metadata": {"name": "q"}, "status": status}, ResourceQuota)
+
+
+def running(name: str, memory: str, namespace: str = "demo") -> PlacedPod:
+    pod = vm(name, "a", memory)[1]
+    pod["metadata"]["namespace"] = namespace
+    return placed(pod)
+
+
+class TestLoss:
+    def test_a_start_is_admitted_as_long_as_any_node_may_be_lost(self) -> None:
+        decision = decide(facts())
+        assert (decision.code, decision.denial, decision.details) == (reasons.KEPT, None, {"shown-by": "room"})
+
+    def test_one_that_breaks_it_is_denied_with_the_node_and_what_helps(self) -> None:
+        decision = decide(facts(cluster(full=True)), review(starting_pod("2Gi")))
+        assert decision.code == reasons.NO_PLACE
+        assert decision.denial
+        assert decision.denial.code == 403
+        text = decision.reasons[0].text
+        assert f"if it starts on node {decision.details['node']} and node {decision.details['lost']} is lost" in text
+        assert "add a node like" in text
+
+    @pytest.mark.control("reveals-other-namespaces")
+    def test_vms_of_other_namespaces_are_counted_and_not_named(self) -> None:
+        found = cluster(full=True, strategy="Manual")
+        decision = decide(facts(found), review(starting_pod("2Gi")))
+        assert decision.details["vms"]
+        assert all(each.startswith("shop/") for each in decision.details["vms"])
+        assert "of other namespaces" in decision.reasons[0].text
+        assert "shop/" not in decision.reasons[0].text
+
+    @pytest.mark.control("pods-claim-to-be-admins")
+    def test_who_may_be_no_api_server_gets_no_names(self) -> None:
+        decision = decide(facts(cluster(full=True)), review(starting_pod("2Gi")), verified=False)
+        text = decision.reasons[0].text
+        assert decision.details["lost"] in "abc"
+        assert text == ("if it starts and one of the nodes is lost, 1 VM finds no place; add a node")
+
+    def test_one_that_finds_no_room_even_now_is_denied(self) -> None:
+        assert decide(facts(), review(starting_pod("100Gi"))).code == reasons.NO_ROOM
+
+    def test_it_can_be_switched_off(self) -> None:
+        decision = decide(facts(cluster(full=True)), review(starting_pod("2Gi")), node_loss=False)
+        assert decision.code == reasons.KEPT
+
+    @pytest.mark.control("starts-kept-out")
+    def test_what_takes_too_long_to_find_out_is_admitted(self) -> None:
+        pod = starting_pod("2Gi")
+        pod["spec"]["tolerations"] = [{"key": f"k{number}", "operator": "Exists"} for number in range(1000)]
+        decision = decide(facts(cluster(full=True)), review(pod))
+        assert (decision.code, decision.denial) == (reasons.NOT_PROVEN, None)
+
+
+class TestNeverDenied:
+    def test_the_target_pod_of_a_migration(self) -> None:
+        pod = starting_pod("2Gi")
+        pod["metadata"]["labels"][JOB_UID] = "m"
+        assert decide(facts(cluster(full=True)), review(pod)).code == reasons.MIGRATES
+
+    def test_a_vm_that_starts_again(self) -> None:
+        found = cluster(full=True)
+        found.put_pod(running("web01", "2Gi"))
+        assert decide(facts(found), review(starting_pod("2Gi"))).code == reasons.RESTARTS
+        found.remove_pod(("demo", "virt-launcher-web01"))
+        assert decide(facts(found), review(starting_pod("2Gi"))).code == reasons.RESTARTS
+
+    @pytest.mark.parametrize(
+        ("change", "code"),
+        [
+            (lambda pod: pod["metadata"]["labels"].clear(), common.NOT_LAUNCHER),
+            (lambda pod: pod["metadata"].update(ownerReferences=[]), common.NO_VMI_OWNER),
+            (lambda pod: pod["spec"].update(nodeName="a"), common.POD_BOUND),
+            (lambda pod: pod["spec"].update(containers=[]), reasons.NOT_RENDERED),
+        ],
+    )
+    def test_what_is_no_start_of_a_vm(self, change: Any, code: str) -> None:
+        pod: Json = starting_pod("2Gi")
+        change(pod)
+        assert decide(facts(cluster(full=True)), review(pod)).code == code
+
+    @pytest.mark.parametrize("key", [HeadroomKey(), QUOTAS_OF_DEMO])
+    def test_what_cannot_be_evaluated(self, key: Any) -> None:
+        decision = decide(facts(cluster(full=True)) | {key: Unavailable("X")}, review(starting_pod("2Gi")))
+        assert (decision.code, decision.denial) == (common.LOOKUP_FAILED, None)
+        assert decision.warnings
+
+    def test_while_it_is_off(self) -> None:
+        decision = decide(facts(cluster(full=True)), review(starting_pod("2Gi")), enabled=False)
+        assert decision.code == common.DISABLED
+
+    def test_another_operation(self) -> None:
+        assert decide(facts(), review(operation="UPDATE")).code == common.OTHER_OPERATION
+
+
+class TestQuota:
+    def test_a_migration_of_the_vm_itself_needs_room_beside_it(self) -> None:
+        assert decide(facts(None, quota("3Gi", "1Gi"))).code == reasons.KEPT
+        decision = decide(facts(None, quota("2Gi", "1Gi")))
+        assert decision.code == reasons.NO_MIGRATION
+        assert "VM demo/web01 could not migrate then: exceeded quota: q" in decision.reasons[0].text
+        assert decide(facts(None, quota("2Gi", "1Gi")), migration_quota=False).code == reasons.KEPT
+
+    def test_so_does_that_of_the_largest_of_the_namespace(self) -> None:
+        found = cluster()
+        found.put_pod(running("large", "2Gi"))
+        assert decide(facts(found, quota("5Gi", "2Gi"))).code == reasons.KEPT
+        decision = decide(facts(found, quota("4Gi", "2Gi")))
+        assert "VM demo/large could not migrate then" in decision.reasons[0].text
+        unnamed = decide(facts(found, quota("4Gi", "2Gi")), verified=False).reasons[0].text
+        assert "another VM of the namespace could not migrate then" in unnamed
+
+    @pytest.mark.control("starts-kept-out")
+    def test_a_namespace_of_hundreds_of_sizes_takes_steps_for_each(self) -> None:
+        found, one = cluster(), running("one", "1Gi")
+        for number in range(300):
+            amounts = one.usage.amounts | {"requests.memory": 1000 + number}
+            usage = replace(one.usage, amounts=amounts)
+            found.put_pod(replace(one, name=("demo", f"p{number}"), vm=f"p{number}", usage=usage))
+            found.reserve(replace(one, name=("demo", f"r{number}"), vm=f"r{number}"))
+        with pytest.raises(TooComplex, match="VMs of the namespace"):
+            StepBudget().run(decide, facts(found, quota("1000Gi", "1Gi")))
+
+    def test_what_is_about_to_be_created_counts(self) -> None:
+        found = cluster()
+        other = running("other", "1Gi")
+        found.put_vm(other.of_vm, found._vms["demo", "web01"])
+        found.reserve(other)
+        assert decide(facts(found, quota("3Gi", "1Gi"))).code == reasons.NO_MIGRATION
+        assert decide(facts(found, quota("4Gi", "1Gi"))).code == reasons.KEPT
