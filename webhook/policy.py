@@ -291,6 +291,29 @@ class Installed(Protocol):
         """The modes of a policy by namespace."""
 
 
+# Where an owner writes a label or an annotation: in a VMI, or in a VM itself; and in a VM for its VMIs.
+METADATA: Final = ("metadata.labels", "metadata.annotations")
+OF_TEMPLATE: Final = tuple(f"spec.template.{place}" for place in METADATA)
+
+
+class OwnerKey(msgspec.Struct, frozen=True):
+    """A label or annotation by which the owner of a VM speaks to a policy, such as an opt-out.
+
+    Where it has no effect, or has a value that nothing reads, its owner is warned (`webhook.forecast.misplaced`).
+
+    Attributes:
+        name: what follows the domain.
+        vm: where it counts in a VM, of `METADATA` and `OF_TEMPLATE`; empty: nowhere.
+        vmi: where it counts in a VMI that no VM stands behind, of `METADATA`.
+        values: what may stand there; empty: anything.
+    """
+
+    name: str
+    vm: tuple[str, ...]
+    vmi: tuple[str, ...]
+    values: tuple[str, ...] = ()
+
+
 # A check of doctor's; `webhook.findings.check` decorates it.
 Check: TypeAlias = Callable[[Installed], Awaitable[list[Finding]]]
 
@@ -309,6 +332,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         annotations: those of namespaces that it reads, by `PolicySettings.with_annotations` alone. Where an annotation
             has a list of values, they are here: the API server denies others, and `doctor` names them. An empty list
             is for whatever else: text or JSON that can be wrong is denied by `validates_annotations`.
+        owner_keys: the labels and annotations of VMs and VMIs by which owners speak to it, such as an opt-out.
         marks: the annotations by which objects show what it has written into them.
         checks: what `doctor` looks at for this policy alone.
         admission_policies: what the API server can evaluate without a server; an `InputError` where a rule needs a
@@ -324,6 +348,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     endpoints: tuple[PolicyEndpoint[Any, S], ...]
     rights: tuple[Right, ...] = ()
     annotations: Mapping[str, tuple[str, ...]] = {}
+    owner_keys: tuple[OwnerKey, ...] = ()
     marks: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     admission_policies: Callable[[S], tuple[AdmissionPolicy, ...]] = _nothing_in_cel

@@ -12,9 +12,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from webhook import names
 from webhook.policies.registry import BY_NAME
+from webhook.policy import METADATA, OF_TEMPLATE
 
-_METADATA: Final = ("metadata.labels", "metadata.annotations")
-_OF_TEMPLATE: Final = tuple(f"spec.template.{place}" for place in _METADATA)
 _PREFIX: Final = f"{names.DOMAIN}/"
 # How the keys begin that kubevirt-webhook itself writes.
 _WRITTEN: Final = f"{_PREFIX}injected-"
@@ -22,7 +21,6 @@ _WRITTEN: Final = f"{_PREFIX}injected-"
 _FEW: Final = 256
 # By so many first letters an unknown key is taken for a known one.
 _LETTERS: Final = 3
-_OFF: Final = (names.OFF,)
 
 Owned: TypeAlias = Literal["VM", "VMI"]
 
@@ -52,36 +50,14 @@ _OF_NAMESPACES: Final[Mapping[str, str]] = {
 }
 # An owner cannot opt out of what has no place.
 _NOWHERE: Final[Mapping[str, tuple[str, ...]]] = dict.fromkeys(_OF_NAMESPACES, ())
-_VALUES: Final = {"instancetypes": _OFF, "defaults": _OFF, "spread": names.SPREADS}
-_OF_VMIS: Final = ("instancetype", "preference")
+_OF_OWNERS: Final = tuple(key for policy in BY_NAME.values() for key in policy.owner_keys)
+_VALUES: Final = {key.name: key.values for key in _OF_OWNERS if key.values}
 KEYS: Final[Mapping[Owned, Keys]] = {
-    "VM": Keys(
-        (*_METADATA, *_OF_TEMPLATE),
-        {
-            **_NOWHERE,
-            "instancetypes": _METADATA,
-            "defaults": _OF_TEMPLATE,
-            "spread": _OF_TEMPLATE[1:],
-            "group": _OF_TEMPLATE[:1],
-            **dict.fromkeys(_OF_VMIS, ()),
-        },
-        _VALUES,
-    ),
-    "VMI": Keys(
-        _METADATA,
-        {
-            **_NOWHERE,
-            "instancetypes": _METADATA,
-            "defaults": _METADATA,
-            "spread": _METADATA[1:],
-            "group": _METADATA[:1],
-            **dict.fromkeys(_OF_VMIS, _METADATA[1:]),
-        },
-        _VALUES,
-    ),
+    "VM": Keys((*METADATA, *OF_TEMPLATE), {**_NOWHERE, **{key.name: key.vm for key in _OF_OWNERS}}, _VALUES),
+    "VMI": Keys(METADATA, {**_NOWHERE, **{key.name: key.vmi for key in _OF_OWNERS}}, _VALUES),
 }
 # The policy groups itself warns of its label on a VM.
-_TOLD: Final = ("group", _METADATA[0])
+_TOLD: Final = ("group", METADATA[0])
 
 
 def key_rows(kind: Owned) -> list[list[list[str]]]:

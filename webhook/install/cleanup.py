@@ -28,8 +28,8 @@ from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import Manifests, writers
-from webhook.policies.defaults import rows
 from webhook.policies.instancetypes.namespace_defaults import INJECTED_ANNOTATIONS as DEFAULTS_ANNOTATIONS
+from webhook.policies.registry import POLICIES
 from webhook.policies.scheduling.spread import without_injected
 
 FIELD_MANAGER: Final = "kubevirt-webhook-cleanup"
@@ -37,12 +37,8 @@ INJECTED_ANNOTATIONS: Final = (
     *(names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
     *DEFAULTS_ANNOTATIONS.values(),
 )
-# VMIs and pods have those of defaults and groups, too, which never stand in VMs.
-_OF_VMIS: Final = (
-    *INJECTED_ANNOTATIONS,
-    *(default.annotation for default in rows.ALL),
-    names.INJECTED_GROUP_ANNOTATION,
-)
+# VMIs and pods have those of other policies, too, which never stand in VMs.
+_OF_VMIS: Final = tuple(mark for policy in POLICIES for mark in policy.marks)
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = STORED_VMS.decoded_as(UnstructuredVm)

@@ -8,7 +8,7 @@ from typing import Final
 from webhook.k8s.resources import PODS
 from webhook.k8s.rights import Right
 from webhook.kubevirt.resources import VMIS
-from webhook.names import INSTANCETYPES
+from webhook.names import INSTANCETYPES, OFF
 from webhook.policies.common.match_conditions import LAUNCHERS, made_by_kubevirt, unset
 from webhook.policies.common.namespace_annotations import validates_annotations
 from webhook.policies.defaults import additions, rows
@@ -18,7 +18,7 @@ from webhook.policies.defaults.reasons import REASONS, SHARED_REASONS
 from webhook.policies.defaults.settings import ANNOTATIONS, DefaultsSettings
 from webhook.policies.defaults.views import DefaultedPod, DefaultedVmi
 from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES, default_vmi
-from webhook.policy import PodAdder, Policy, both_stages
+from webhook.policy import METADATA, OF_TEMPLATE, OwnerKey, PodAdder, Policy, both_stages
 
 DEFAULTS: Final = "defaults"
 
@@ -55,6 +55,7 @@ POLICY: Final = Policy(
     ),
     rights=(Right.on(PRIORITY_CLASSES, verbs=("get",), why="whether the default PriorityClass exists"),),
     annotations=dict.fromkeys(ANNOTATIONS.values(), ()),
+    owner_keys=(OwnerKey(DEFAULTS, OF_TEMPLATE, METADATA, (OFF,)),),
     marks=tuple(default.annotation for default in rows.ALL),
     checks=(check_defaults,),
     pods=PodAdder(adds=additions.added_to_next, added=additions.added_to_present),

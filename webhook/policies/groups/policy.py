@@ -22,7 +22,7 @@ from webhook.policies.groups.views import GroupedPod, GroupedVm
 from webhook.policies.groups.virtualmachineinstancemigrations import validate_migration
 from webhook.policies.groups.virtualmachineinstances import record_group
 from webhook.policies.groups.virtualmachines import warn_of_group
-from webhook.policy import PodAdder, Policy, Subresource, both_stages
+from webhook.policy import METADATA, OF_TEMPLATE, OwnerKey, PodAdder, Policy, Subresource, both_stages
 
 POLICY: Final = Policy(
     name=GROUPS,
@@ -77,6 +77,7 @@ POLICY: Final = Policy(
         *migration_targets.RIGHTS,
     ),
     annotations={GROUPS_ANNOTATION: ()},
+    owner_keys=(OwnerKey("group", OF_TEMPLATE[:1], METADATA[:1]),),
     marks=(INJECTED_ANNOTATION,),
     checks=(check_groups,),
     pods=PodAdder(adds=additions.added_to_next, added=additions.added_to_present),

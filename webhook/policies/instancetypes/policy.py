@@ -15,7 +15,7 @@ from webhook.policies.instancetypes.reasons import REASONS, SHARED_REASONS
 from webhook.policies.instancetypes.settings import DEFAULT_PREFERENCE_SCOPE_ANNOTATION, InstancetypeSettings
 from webhook.policies.instancetypes.virtualmachineinstances import fill_vmi
 from webhook.policies.instancetypes.virtualmachines import apply_defaults, validate_vm
-from webhook.policy import Policy, both_stages
+from webhook.policy import METADATA, OwnerKey, Policy, both_stages
 
 _VMS: Final = UNSTRUCTURED_VMS.decoded_as(UnstructuredVm)
 
@@ -77,6 +77,12 @@ POLICY: Final = Policy(
         names.ALLOWED_INSTANCETYPES_ANNOTATION: (),
         names.EXPAND_INSTANCETYPES_ANNOTATION: ("true", "false"),
     },
+    owner_keys=(
+        OwnerKey(INSTANCETYPES, METADATA, METADATA, (names.OFF,)),
+        # A VM names them in its spec.
+        OwnerKey("instancetype", (), METADATA[1:]),
+        OwnerKey("preference", (), METADATA[1:]),
+    ),
     marks=(names.INJECTED_INSTANCETYPE_ANNOTATION, names.INJECTED_PREFERENCE_ANNOTATION),
     checks=(check_pools,),
 )

@@ -19,7 +19,7 @@ from webhook.policies.scheduling.reasons import REASONS, SHARED_REASONS
 from webhook.policies.scheduling.scheduler_name import schedule_pod, schedule_vm, schedule_vmi
 from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.policies.scheduling.spread import spread_pod, spread_vm, spread_vmi
-from webhook.policy import Policy, both_stages, combine
+from webhook.policy import METADATA, OF_TEMPLATE, OwnerKey, Policy, both_stages, combine
 
 
 def _looks_at_vms(settings: SchedulingSettings) -> bool:
@@ -80,6 +80,7 @@ POLICY: Final = Policy(
         Right.on(REVISIONS, verbs=("get",), why="instancetypes and preferences as they were when a VM took them up"),
     ),
     annotations={names.SCHEDULER_NAME_ANNOTATION: (), names.SPREAD_ANNOTATION: names.SPREADS},
+    owner_keys=(OwnerKey("spread", OF_TEMPLATE[1:], METADATA[1:], names.SPREADS),),
     marks=(names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
     admission_policies=admission_policies,
 )
