@@ -23,7 +23,7 @@ define make_environment
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON= to a newer one"; exit 1; }
 @$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) has no venv; on Debian install python3-venv, or set PYTHON="; exit 1; }
 @# Packages are installed on top of an environment that works: a server may be running from it.
-@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "setting up $(VENV) (once)"; $(PYTHON) -m venv --clear $(VENV); }
+@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "setting up $(VENV) (once; about a minute on an idle machine)"; $(PYTHON) -m venv --clear $(VENV); }
 endef
 
 $(READY): requirements-dev.lock pyproject.toml
@@ -250,7 +250,7 @@ docs: $(READY) ## Write outputs and the reference again, then build the site
 SITE := $(VENV)-docs
 $(SITE)/.ready: requirements-docs.lock
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing; install Python 3.11 or newer, or set PYTHON="; exit 1; }
-	@$(SITE)/bin/python -m pip --version >/dev/null 2>&1 || { echo "setting up $(SITE) (once)"; $(PYTHON) -m venv --clear $(SITE); }
+	@$(SITE)/bin/python -m pip --version >/dev/null 2>&1 || { echo "setting up $(SITE) (once; about a minute on an idle machine)"; $(PYTHON) -m venv --clear $(SITE); }
 	@$(SITE)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-docs.lock
 	@touch $@
 

@@ -52,8 +52,8 @@ class UnknownTypeError(Exception):
     """A view has a list or map of which nothing here knows what it holds."""
 
 
-# The content of fields that the views leave open, by their names. `TEXT` is for what is only kept or passed on: an attack
-# puts a large value there, and looks for nothing below it.
+# The content of fields that the views leave open, by their names. `TEXT` is for what is only kept or passed on: an
+# attack puts a large value there, and looks for nothing below it.
 _REQUIREMENT: Final = Fields({"key": TEXT, "operator": TEXT, "values": Items(TEXT)})
 _NODE_SELECTOR: Final = Fields({"nodeSelectorTerms": Items(Fields({"matchExpressions": Items(_REQUIREMENT)}))})
 _OPEN: Final[dict[str, Node]] = {
