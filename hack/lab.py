@@ -228,7 +228,9 @@ class Installed(Repeated):
         self._kube, self._directory = plane.admin, directory
         self._kubeconfig = plane.kubeconfig_for(*ACCOUNT)
         self._server: subprocess.Popen[bytes] | None = None
-        self._settings, self._port, self._ops_port = "", free_port(), free_port()
+        self._settings = ""
+        self._template: object = None
+        self._port, self._ops_port = free_port(), free_port()
 
     def __exit__(self, *of: object) -> None:
         super().__exit__(*of)
@@ -237,11 +239,17 @@ class Installed(Repeated):
     def step(self) -> None:
         """Let the server run with the settings of now, and say that the pods of the Deployment are ready."""
         with contextlib.suppress(KubeError, OSError):
-            if any(one["metadata"]["name"] == INSTALLED for one in self._kube.list(DEPLOYMENTS, INSTALLED)):
+            found = [one for one in self._kube.list(DEPLOYMENTS, INSTALLED) if one["metadata"]["name"] == INSTALLED]
+            if found:
                 settings = self._kube.get("v1/configmaps", INSTALLED, INSTALLED)["data"]["settings.yaml"]
-                if settings != self._settings or self._server is None or self._server.poll() is not None:
+                # The server follows the file itself, as it does a mounted ConfigMap.
+                if settings != self._settings:
+                    self._write(settings)
+                template = found[0]["spec"]["template"]
+                if template != self._template or self._server is None or self._server.poll() is not None:
                     self._stop()
-                    self._start(settings)
+                    self._start()
+                    self._template = template
             else:
                 self._stop()
             if is_ready := self._is_ready():
@@ -267,9 +275,15 @@ class Installed(Repeated):
             status = {"phase": "Running", "conditions": [ready]}
             self._kube.patch("v1/pods", name, {"status": status}, INSTALLED, subresource="status")
 
-    def _start(self, settings: str) -> None:
+    def _write(self, settings: str) -> None:
+        """Replace the file at once, as a kubelet does: half a file is none."""
+        written = self._directory / "settings.yaml.new"
+        written.write_text(settings)
+        written.replace(self._directory / "settings.yaml")
+        self._settings = settings
+
+    def _start(self) -> None:
         file, address = self._directory / "settings.yaml", _address()
-        file.write_text(settings)
         command = [sys.executable, "-m", "webhook", "serve", "--tls=managed", f"--config={file}"]
         command += [
             f"--kubeconfig={self._kubeconfig}",
@@ -285,7 +299,6 @@ class Installed(Repeated):
                 cwd=ROOT,
                 process_group=0,
             )
-        self._settings = settings
 
     def _publish(self) -> None:
         """Let the Service lead to the server."""

@@ -30,7 +30,7 @@ OUT_OF_LIMITS: Final = _denied(
     "Choose a size that the message names as allowed, or an instancetype. Your admin sets the limits by the annotation"
     " kubevirt-webhook.github.io/size-limits of the namespace, or by the setting sizes.limits.",
 )
-out_of_limits: Final = about_two(OUT_OF_LIMITS, "%s; allowed: %s")
+out_of_limits: Final = about_two(OUT_OF_LIMITS, "%s; allowed: %s; your admin sets these limits")
 INSTANCETYPE_REQUIRED: Final = _denied(
     "instancetype-required",
     "The VM or VMI sets CPU or memory itself, and the namespace requires an instancetype.",
