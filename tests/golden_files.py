@@ -261,6 +261,7 @@ class GoldenPlugin:
             made = {"orders": self._orders, "passed": sorted(map(list, self._passed)), "sections": dict(_sections)}
             output["golden"] = made | {"entries": entries, "texts": sorted(_texts)}
             return
+        self._forget_failed()
         whole = {name for name, order in self._orders.items() if {(name, test) for test in order} <= self._passed}
         is_whole_run = not self._is_narrowed and exitstatus == 0 and whole == self._orders.keys()
         if is_rewriting():
@@ -269,6 +270,16 @@ class GoldenPlugin:
             self._summary.append("tests/golden is not what `make golden` writes; run it, and read the difference:")
             self._summary += differing
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _forget_failed(self) -> None:
+        """What a test made that failed later, perhaps for that very text, is nobody's text."""
+        for name, made in _sections.items():
+            tests = {*self._orders.get(name, ())}
+            for title in list(made):
+                numbered = _NUMBER.fullmatch(title)
+                test = numbered["test"] if numbered and title not in tests else title
+                if test in tests and (name, test) not in self._passed:
+                    del made[title]
 
     def _write(self, whole: Collection[str], *, is_whole_run: bool) -> None:
         """Write the files, and say which may be out of date."""

@@ -262,6 +262,21 @@ def test_a_run_that_fails_says_which_files_may_keep_old_texts(project: Project, 
     assert "golden files" not in project.output
 
 
+@pytest.mark.parametrize("options", [(), ("-n", "2")])
+def test_what_a_test_made_that_fails_is_not_written(project: Project, options: tuple[str, ...]) -> None:
+    before = project.sections()
+    project.write("!", MODULE.replace('golden("two{0}")', 'golden("two{0}"); assert False'))
+
+    assert project.run(*options, rewrites=True) == 1
+
+    after = project.sections()
+    assert {title for title in before if after[title] != before[title]} == {
+        "test_words[a]",
+        "test_words[c]",
+        "test_last",
+    }
+
+
 def test_sections_keep_the_order_of_the_tests() -> None:
     present = {"gone": "1", "test_b": "2", "lost": "3", "test_a": "4"}
     order = ["test_a", "test_b"]
