@@ -59,7 +59,7 @@ def create(
     return kube.make(obj("Namespace", name, labels=labels or {}, annotations=annotations or {}), **query)
 
 
-def written(place: str, **values: str) -> Json:
+def written(place: str, **values: str | float | bool) -> Json:
     """A VM with these at a place: ``labels`` or ``annotations``, of the VM or, after ``template ``, of its template."""
     made = vm()
     metadata = made["spec"]["template"]["metadata"] if place.startswith("template ") else made["metadata"]
@@ -176,6 +176,11 @@ def test_a_namespace_of_many_names_is_looked_up_in_by_known_ones(kube: Kube, num
         (written("template annotations", spread="hosts"), '"hosts"'),
         (written("template labels", defaults="none"), '"none"'),
         (written("template annotations", defaults="none"), '"none"'),
+        # What YAML makes of `off` without quotes, and what kubectl makes of other values without them.
+        (written("template labels", defaults=False), 'the invalid value "false" (use "off", in quotes)'),
+        (written("template annotations", spread=False), '(use "off", "hostname", "zone", "both", in quotes)'),
+        (written("template annotations", defaults=0), '"0"'),
+        (written("template annotations", spread=1.5), '"1.5"'),
         # Each counts in one of the two places alone.
         (written("annotations", spread="zone"), "no effect"),
         (written("labels", defaults="off"), "no effect"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Json, vm
-from webhook import names
 from webhook.forecast.misplaced import KEYS, Owned, key_rows, value_rows, warnings
 from webhook.names import DOMAIN
 from webhook.policies.registry import BY_NAME, POLICIES
@@ -14,7 +13,7 @@ CASES = [(kind, key) for kind, keys in KEYS.items() for key in keys.counts]
 PLACED: list[tuple[Owned, str, str]] = [(kind, key, place) for kind, key in CASES for place in KEYS[kind].places]
 
 
-def written(*places: str, key: str, value: str = "off") -> Json:
+def written(*places: str, key: str, value: str | bool = "off") -> Json:
     made = vm()
     for place in places:
         holder = made["spec"]["template"] if place.startswith("spec.") else made
@@ -61,17 +60,21 @@ def test_an_unknown_key_leads_to_the_nearest_one(kind: Owned, key: str, place: s
     [
         ("VM", "instancetypes", "metadata.labels", "no"),
         ("VM", "defaults", "spec.template.metadata.annotations", " off"),
+        # What YAML makes of `off` without quotes.
+        ("VM", "defaults", "spec.template.metadata.labels", False),
+        ("VM", "spread", "spec.template.metadata.annotations", False),
         ("VM", "spread", "spec.template.metadata.annotations", "none"),
         ("VMI", "defaults", "metadata.labels", "no"),
         ("VMI", "spread", "metadata.annotations", "none"),
     ],
 )
 def test_a_value_that_nothing_reads_is_named_with_those_that_count(
-    kind: Owned, key: str, place: str, value: str
+    kind: Owned, key: str, place: str, value: str | bool
 ) -> None:
     (warning,) = warnings(written(place, key=key, value=value), kind)
-    wanted = ", ".join(names.SPREADS) if key == "spread" else "off"
-    assert warning.endswith(f'{DOMAIN}/{key} in {place} has the invalid value "{value}" (use {wanted})')
+    wanted = '"off", "hostname", "zone", "both"' if key == "spread" else '"off"'
+    shown = "false" if value is False else value
+    assert warning.endswith(f'{DOMAIN}/{key} in {place} has the invalid value "{shown}" (use {wanted}, in quotes)')
     assert not warnings(written("spec.template.metadata.annotations", key="spread", value=" zone "), "VM")
 
 

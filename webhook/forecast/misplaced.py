@@ -116,10 +116,17 @@ def _invalid(
 ) -> Iterator[str]:
     for key, values in keys.values.items():
         for place in keys.counts[key]:
-            value = str(written[place].get(_PREFIX + key))
+            value = _text(written[place].get(_PREFIX + key))
             # The policy scheduling allows spaces around the value of this one alone.
             if is_news(place, _PREFIX + key) and (value.strip() if key == "spread" else value) not in values:
-                yield f'{_PREFIX}{key} in {place} has the invalid value "{value}" (use {", ".join(values)})'
+                # Without quotes, YAML makes a boolean of `off`, which a template may hold.
+                valid = '", "'.join(values)
+                yield f'{_PREFIX}{key} in {place} has the invalid value "{value}" (use "{valid}", in quotes)'
+
+
+def _text(value: Any) -> str:
+    """As `string` in CEL."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _todo(key: str, places: Sequence[str]) -> str:
