@@ -207,6 +207,8 @@ def test_a_type_that_yaml_guessed_is_named() -> None:
     _, (vm, policy) = review("guessed-types.yaml")
     texts = {each["path"]: each["text"] for each in (*vm["findings"], *policy["findings"])}
     assert 'is the boolean true, but must be a string; write it in quotes: "true"' in texts["metadata.labels.gpu"]
+    off = texts['metadata.labels["kubevirt-webhook.github.io/instancetypes"]']
+    assert 'is the boolean false, but must be a string; write it in quotes: "false", or "off"' in off
     assert 'is the number 12, but must be a string; write it in quotes: "12"' in texts["metadata.annotations.rev"]
     assert texts["spec.template.spec.domain.cpu.cores"].endswith("; write it without quotes")
     assert texts["spec.template.spec.domain.devices.disks"].endswith("is an object, but must be a list")

@@ -23,7 +23,7 @@ from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.settings import mistakes as mistakes_module
 from webhook.settings.mistakes import MAX_MISTAKES
 from webhook.settings.model import Settings
-from webhook.settings.validation import schema
+from webhook.settings.validation import of_file, schema
 from webhook.settings_file import MODEL, SettingsFile, default_settings, effective, load, parse
 
 
@@ -213,6 +213,13 @@ webhooks:
 
 
 class TestEffective:
+    def test_off_needs_no_quotes(self) -> None:
+        """Nor does kubectl read what is in the file. A test's settings stand among objects, and have False there."""
+        assert parse(b"scheduling: {spread: off}\nlayers: {pullSecrets: on}\n", "s.yaml").layers.pull_secrets
+        assert parse(b"excludedNamespaces: [no, y]\n", "s.yaml").excluded_namespaces == ("no", "y")
+        as_booleans, as_text = ({"scheduling": {"spread": off}, "events": off} for off in (False, "off"))
+        assert of_file(as_booleans, MODEL) == of_file(as_text, MODEL)
+
     def test_settings_are_a_settings_file(self, tmp_path: Path) -> None:
         (tmp_path / "in.yaml").write_text(
             "excludedNamespaces: [a]\nschedulers: {b: {healthCheck: off}}\nscheduling: {schedulerName: b}\n"

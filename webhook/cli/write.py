@@ -39,10 +39,6 @@ class _Dumper(yaml.SafeDumper):
     """Quotes text that is a boolean or a number to Kubernetes (``sigs.k8s.io/yaml``) and not to PyYAML."""
 
 
-# Other YAML 1.1 parsers read these as booleans.
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
-
-
 def _represent_text(dumper: _Dumper, value: str) -> yaml.Node:
     """A text of several lines in YAML's block style; where that style cannot hold it, PyYAML quotes it."""
     quoted = None if isinstance(plain(value), str) else "'"

@@ -634,7 +634,11 @@ def _typed(value: Any) -> str:
 def _remedy(schema: Json, value: Any) -> str:
     """What to do about a value of another type, where that is a matter of quotes; a clause."""
     kind = schema.get("type")
-    if kind == "string" and isinstance(value, bool | int | float):
+    if kind == "string" and isinstance(value, bool):
+        # What was written is not known.
+        others = '"on" or "yes"' if value else '"off" or "no"'
+        return f"; write it in quotes: {quote(_shown(value))}, or {others} if you wrote that"
+    if kind == "string" and isinstance(value, int | float):
         return f"; write it in quotes: {quote(_shown(value))}"
     if kind in ("boolean", "integer", "number") and isinstance(value, str) and _has_type(schema, plain(value or " ")):
         return "; write it without quotes"

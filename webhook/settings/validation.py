@@ -33,7 +33,8 @@ def validate(data: bytes, where: str, model: type[Settings]) -> Settings:
         InputErrors: all errors in the content.
     """
     try:
-        documents = list(parse_documents(data, where))
+        # kubectl never reads what is in the file: `spread: off` without quotes is valid, and stays so.
+        documents = list(parse_documents(data, where, switches=False))
     except InputError as error:
         raise InputErrors(mistakes_of(error)) from error
     if len(documents) > 1:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Self
 
-from pydantic import (
-    Field,
-)
+from pydantic import BeforeValidator, Field
 
 from webhook import names
 from webhook.settings.fields import Derived, SchedulerName, derived, one_of
@@ -34,7 +32,10 @@ class SchedulingSettings(PolicySettings):
     virtual_machine_instances: bool = Field(
         default=False, description="Also set schedulerName in VirtualMachineInstances when they are created."
     )
-    spread: Annotated[str, one_of(*names.SPREADS)] = Field(
+    # A test's settings stand among objects, where `off` without quotes is a boolean, as to kubectl.
+    spread: Annotated[
+        str, one_of(*names.SPREADS), BeforeValidator(lambda value: "off" if value is False else value)
+    ] = Field(
         default="off",
         description=(
             "Soft topology spread constraints of launcher pods whose owners set none, for namespaces without the"
