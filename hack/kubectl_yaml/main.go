@@ -1,11 +1,11 @@
 // Writes how kubectl reads YAML: one line of JSON for each text, with the value that the API server gets, or the error of
 // sigs.k8s.io/yaml. The reading is that of k8s.io/apimachinery/pkg/util/yaml, by which kubectl reads manifests.
 //
-// It needs a module that requires sigs.k8s.io/yaml and sigs.k8s.io/json in the versions of apimachinery, such as:
+// It needs a module of its own, with the versions that apimachinery requires:
 //
-//	cp hack/kubectl_yaml/main.go "$(mktemp -d)" && cd "$_" && go mod init table
-//	go get sigs.k8s.io/yaml@v1.6.0 go.yaml.in/yaml/v2@v2.4.4 sigs.k8s.io/json@v0.0.0-20250730193827-2d320260d730
-//	go run . | gzip -9n > tests/data/kubectl-yaml.jsonl.gz
+//	directory=$(mktemp -d) && cp hack/kubectl_yaml/main.go "$directory"
+//	(cd "$directory" && go mod init table && go get sigs.k8s.io/yaml@v1.6.0 go.yaml.in/yaml/v2@v2.4.4 \
+//	  sigs.k8s.io/json@v0.0.0-20250730193827-2d320260d730 && go run .) | gzip -9n > tests/data/kubectl-yaml.jsonl.gz
 package main
 
 import (
