@@ -37,6 +37,7 @@ from webhook.placement.machines import LAUNCHER_PODS, LauncherPod, Vmi
 from webhook.placement.nodes import ZONE
 from webhook.placement.requirements import Label, Origin
 from webhook.policies.groups import reasons
+from webhook.policies.groups.settings import GROUPS_ANNOTATION
 
 A2, B1 = member("node-a2", "second"), member("node-b1", "third")
 LICENSED = migration.node("node-c1", "c", license="oracle")
@@ -132,6 +133,30 @@ def test_a_vm_that_is_older_than_the_rule_moves_freely() -> None:
     settings = section(APART)
     found = running(settings, older=True)
     assert both(APART, A2, B1, found=found) == {reasons.NOTHING_REQUIRED}
+
+
+@pytest.mark.parametrize(
+    ("group", "rules"), [("databse", APART), ("db", {**APART, "namespaces": ["elsewhere"]})], ids=["misspelt", "foreign"]
+)
+def test_a_group_without_rules_is_named_and_only_a_migrations_user_is_warned(group: str, rules: Json) -> None:
+    """Whoever drains a node cannot correct the label of a VM, and is not hindered by it."""
+    settings = section(rules)
+    facts = world(settings, A2, B1, found=running(settings, group=group))
+    drained, migrated = evict(facts, settings), migrate(facts, settings)
+    for decision in (drained, migrated):
+        assert (decision.code, decision.denial) == (reasons.WITHOUT_RULE, None)
+        assert f'group "{group}"' in decision.reasons[0].text
+    assert (drained.warnings, migrated.warnings) == ((), migrated.reasons)
+
+
+def test_a_mistake_in_the_namespaces_groups_is_said_beside_a_group_without_rules() -> None:
+    """The group may be one of those that cannot be read: then the label needs no correction."""
+    settings = section(APART).with_annotations({GROUPS_ANNOTATION: "x"})
+    facts = world(settings, A2, B1, found=running(settings, group="cache"))
+    drained, migrated = evict(facts, settings), migrate(facts, settings)
+    for decision in (drained, migrated):
+        assert [each.code for each in decision.reasons] == [reasons.WITHOUT_RULE, reasons.INVALID]
+    assert (drained.warnings, migrated.warnings) == ((), migrated.reasons)
 
 
 def test_but_not_to_where_a_pod_keeps_its_group_away() -> None:

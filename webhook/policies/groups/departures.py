@@ -13,12 +13,13 @@ from webhook.errors import quote
 from webhook.facts import Facts
 from webhook.kubevirt.resources import VMIS
 from webhook.placement.eligibility import Eligibility
-from webhook.placement.groups import GroupPlacement, required_labels, required_places
+from webhook.placement.groups import GROUP_LABEL, GroupPlacement, required_labels, required_places
 from webhook.placement.machines import NO_MIGRATION, LauncherPod, Migration, Vmi
 from webhook.policies.common import group_members, migration_targets
 from webhook.policies.common.migration_targets import Target, details, no_node
 from webhook.policies.groups import reasons
 from webhook.policies.groups.placement import placement_of_vmi
+from webhook.policies.groups.pods import invalid
 from webhook.policies.groups.settings import GroupSettings
 from webhook.text import abbreviate, shorten
 
@@ -36,7 +37,7 @@ async def evaluate(
     """
     placement = placement_of_vmi(vmi, namespace, settings)
     if placement is None:
-        return allow(reasons.no_group)
+        return _without_rules(vmi, settings)
     if not placement.is_required:
         return allow(reasons.nothing_required(placement.group))
     await facts.prefetch(*group_members.keys(placement, namespace), *migration_targets.keys_by_vmi(vmi, namespace))
@@ -47,6 +48,14 @@ async def evaluate(
     if reason.code != reasons.BROKEN:
         return allow(reason)
     return Decision((reason,), denial=Denial(code, reason.text), details=details(eligibility))
+
+
+def _without_rules(vmi: Vmi, settings: GroupSettings) -> Decision:
+    """That the VM is in no group, or in one without rules. It warns nobody: who drains a node cannot correct a label."""
+    name, problem = vmi.meta.label(GROUP_LABEL), invalid(settings)
+    if not name:
+        return allow(reasons.no_group)
+    return Decision((reasons.without_rule(name, ""), *([problem] if problem else [])))
 
 
 def judge(

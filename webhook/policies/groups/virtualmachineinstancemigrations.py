@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from webhook import names
 from webhook.admission.decision import Decision, allow
 from webhook.admission.reasons import common
@@ -33,6 +35,8 @@ async def validate_migration(
         vmi = await read(facts, ObjectKey(PLACED_VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
         if vmi is None:
             return allow(common.vmi_not_found(namespace, name))
-        return await evaluate(vmi, namespace, settings, facts, _FORBIDDEN, migration)
+        decision = await evaluate(vmi, namespace, settings, facts, _FORBIDDEN, migration)
     except Unreadable as error:
         return allow(common.lookup_failed("the rules of the VM's group were not evaluated", error.why), warn=True)
+    # Whoever migrates a VM may own it, and correct its label.
+    return replace(decision, warnings=decision.reasons) if decision.code == reasons.WITHOUT_RULE else decision
