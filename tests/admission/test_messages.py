@@ -360,6 +360,18 @@ HEADROOM: Final[Examples] = {
         ("node01", "its VMs request 96Gi of memory, and all other nodes have 80Gi free", "add a node like node01"),
     ),
     "no_room": (("shop/web", "free 4Gi of memory on node03, or add a node"),),
+    "no_node": (
+        (
+            "shop/web",
+            '0/4 nodes are available: 3 node(s) without zone=b, 1 node(s) where another VM of group "database" runs',
+            "let the VM run on more nodes, stop another VM of its group on node01, or take the VM out of the group",
+        ),
+        (
+            "shop/web",
+            'it may run on none that has room, because of its nodeSelector and group "database"',
+            "let the VM run on more nodes, stop another VM of its group, or take the VM out of the group",
+        ),
+    ),
     "no_migration": (
         ("VM shop/web", "exceeded quota: q, requested: requests.memory=4Gi, used: requests.memory=6Gi, limited: X"),
     ),

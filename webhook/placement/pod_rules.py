@@ -454,6 +454,15 @@ class RuleIndex:
         terms = (self._tracked[near] for near in pod.rules.anti_affinity if near in self._tracked)
         return {position for tracked in terms for position in tracked.meant.at}
 
+    def kept_from(self, pod: PodInfo) -> Iterator[tuple[AffinityTerm, int]]:
+        """The nodes that anti-affinity keeps a pod from, as a bitset for each term, that of pods there and its own."""
+        for tracked in self._about(pod):
+            if tracked.owners.nodes:
+                yield tracked.near, tracked.owners.nodes
+        for near in pod.rules.anti_affinity:
+            if near in self._tracked and self._tracked[near].meant.nodes:
+                yield near, self._tracked[near].meant.nodes
+
     def add(self, pod: PodInfo, position: int, number: int = 1) -> None:
         """Count a pod that is on a node, or with -1 one that is no longer there."""
         for tracked in self._about(pod):
@@ -473,10 +482,7 @@ class RuleIndex:
             matching: the nodes that its selector and affinity allow.
             tolerated: the nodes whose taints it tolerates.
         """
-        against = bitset_union(tracked.owners.nodes for tracked in self._about(pod))
-        for near in pod.rules.anti_affinity:
-            if near in self._tracked:
-                against |= self._tracked[near].meant.nodes
+        against = bitset_union(nodes for _, nodes in self.kept_from(pod))
         if against:
             yield POD_ANTI_AFFINITY, against
         near_by = bool(pod.rules.affinity) and all(near in self._tracked for near in pod.rules.affinity)

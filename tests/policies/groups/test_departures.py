@@ -136,7 +136,9 @@ def test_a_vm_that_is_older_than_the_rule_moves_freely() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "rules"), [("databse", APART), ("db", {**APART, "namespaces": ["elsewhere"]})], ids=["misspelt", "foreign"]
+    ("group", "rules"),
+    [("databse", APART), ("db", {**APART, "namespaces": ["elsewhere"]})],
+    ids=["misspelt", "foreign"],
 )
 def test_a_group_without_rules_is_named_and_only_a_migrations_user_is_warned(group: str, rules: Json) -> None:
     """Whoever drains a node cannot correct the label of a VM, and is not hindered by it."""

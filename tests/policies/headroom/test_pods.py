@@ -66,6 +66,19 @@ class TestLoss:
     def test_one_that_finds_no_room_even_now_is_denied(self) -> None:
         assert decide(facts(), review(starting_pod("100Gi"))).code == reasons.NO_ROOM
 
+    @pytest.mark.control("pods-claim-to-be-admins")
+    def test_one_that_only_its_own_rules_keep_from_nodes_with_room_is_told_which(self) -> None:
+        pod = starting_pod()
+        pod["spec"]["nodeSelector"] = {"disk": "fast"}
+        decision = decide(facts(), review(pod))
+        assert decision.code == reasons.NO_ROOM
+        assert "3 node(s) without disk=fast" in decision.reasons[0].text
+        assert "3 node(s) without disk=fast" in decision.details["why"]
+        assert "no node has room" not in decision.reasons[0].text
+        unnamed = decide(facts(), review(pod), verified=False).reasons[0].text
+        assert "nodeSelector" in unnamed
+        assert "node(s)" not in unnamed
+
     def test_it_can_be_switched_off(self) -> None:
         decision = decide(facts(cluster(full=True)), review(starting_pod("2Gi")), node_loss=False)
         assert decision.code == reasons.KEPT

@@ -9,11 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from webhook import names
+from webhook.errors import quote
 from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.meta import Object
 from webhook.k8s.types.selectors import IN
 from webhook.kubevirt.run_strategy import ALWAYS, HALTED, RERUN_ON_FAILURE, StartedVm
-from webhook.placement.groups import CREATED_BY
+from webhook.placement.groups import CREATED_BY, parse, required_labels
 from webhook.placement.machines import JOB_UID
 from webhook.placement.nodes import HUGEPAGES, MEMORY
 from webhook.placement.pod_rules import NO_PREFERENCES, PodConstraints, PodInfo, PodSelector
@@ -37,6 +38,7 @@ class PlacedPod(msgspec.Struct, frozen=True):
         node: where it is bound; empty: nowhere yet.
         simulated: the pod that starts in its place once its node is lost.
         requirements: what that pod requires of nodes.
+        of_group: those of them that its VM's group has added, for a pod without a node.
         is_recreated: whether a controller creates another one in its place, for a pod without a VM.
         is_complex: whether it has more rules than are evaluated: tenants write them. Then none is.
         usage: what it counts for in quotas, of a VM.
@@ -52,6 +54,7 @@ class PlacedPod(msgspec.Struct, frozen=True):
     is_recreated: bool = False
     is_complex: bool = False
     usage: PodUsage = NO_USAGE
+    of_group: tuple[Label, ...] = ()
 
     @property
     def of_vm(self) -> NamespacedName:
@@ -140,7 +143,17 @@ def read_pod(pod: RunningPod) -> PlacedPod | None:
         recreated,
         is_complex,
         usage_of(pod, simulated.requests, ()) if is_vm else NO_USAGE,
+        () if pod.node_name or is_complex else _of_group(pod),
     )
+
+
+def _of_group(pod: RunningPod) -> tuple[Label, ...]:
+    """What the annotation says that the group of a pod's VM requires of nodes; owners may write anything there."""
+    placement = parse(pod.meta.annotation(names.INJECTED_GROUP_ANNOTATION))
+    if placement is None or not placement.nodes or len(placement.nodes.labels) > _MOST_RULES:
+        return ()
+    source = f"group {quote(placement.group)}"
+    return tuple(replace(each, source=source) for each in required_labels(placement))
 
 
 def read_vm(vm: StartedVm) -> KnownVm:

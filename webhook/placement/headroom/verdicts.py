@@ -13,24 +13,13 @@ from webhook.k8s.resources import NamespacedName
 from webhook.placement.headroom.layout import Key, Layout, PlaceOfPod
 from webhook.placement.headroom.losses import Losses, OutOfSteps, Slices, Steps
 from webhook.placement.headroom.model import Doubts, Model
+from webhook.placement.headroom.obstacles import MORE_NODES, Cause, Fix, either, explain_no_node, free_some, is_tied
 from webhook.placement.headroom.pods import PlacedPod
 from webhook.placement.nodes import bitset_positions, format_amount
 from webhook.placement.requirements import Origin
 
 # Of those that have no node yet, so many are looked at again for each answer.
 _MOST_WAITING: Final = 20
-
-
-class Fix(msgspec.Struct, frozen=True):
-    """What would help, an imperative.
-
-    Attributes:
-        named: with the nodes, and with amounts.
-        plain: the same without, for those who may not know them.
-    """
-
-    named: str = ""
-    plain: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -46,6 +35,7 @@ class Verdict(msgspec.Struct, frozen=True):
         vms: these, by namespace and name.
         before: how many VMs that loss leaves down already.
         shortage: what all other nodes together have too little of, a clause; then the VMs are not known.
+        why: why no node can take the VM, of ``no-room``.
         fix: what would help.
     """
 
@@ -56,6 +46,7 @@ class Verdict(msgspec.Struct, frozen=True):
     vms: tuple[NamespacedName, ...] = ()
     before: int = 0
     shortage: str = ""
+    why: Cause = Cause()
     fix: Fix = Fix()
 
     @property
@@ -80,7 +71,8 @@ def judge_by_room(model: Model, start: Start) -> Verdict | Doubts:
     """The verdict, or the losses that are in doubt. What starts has no room in the model."""
     model.place_waiting(_MOST_WAITING)
     if not model.feasible(start.pod):
-        return Verdict("no-room", fix=_fix(model, start.pod, None))
+        why, fix = explain_no_node(model, start.pod)
+        return Verdict("no-room", why=why, fix=fix)
     doubts = model.doubtful(start.pod, starts_anew=start.starts_anew)
     if not doubts.nodes and not (start.starts_anew and doubts.of_empty):
         return Verdict("kept", "room")
@@ -160,32 +152,17 @@ def _broken(
     return Verdict("broken", "simulation", *names, vms, len(before), fix=fix)
 
 
-def _fix(layout: Layout, pod: PlacedPod, lost: int | None) -> Fix:
-    """The cheapest change by which a VM has a place."""
-    simulation, eligibility = layout.simulation, layout.eligibility(pod)
-    if lost is not None:
-        eligibility = eligibility.without(1 << lost)
-    filtered = simulation.filter(pod.simulated, eligibility)
+def _fix(layout: Layout, pod: PlacedPod, lost: int) -> Fix:
+    """The cheapest change by which a VM of a lost node has a place."""
+    everywhere = layout.eligibility(pod)
+    eligibility = everywhere.without(1 << lost)
+    filtered = layout.simulation.filter(pod.simulated, eligibility)
     for opening in eligibility.openings():
         if opening.failures[0].requirement.origin == Origin.CORDONED:
             for position in bitset_positions(opening.nodes & filtered.with_free & ~filtered.forbidden):
                 return Fix(f"uncordon node {quote(layout.names[position])}", "uncordon a node")
-    like = f"add a node like {layout.names[lost]}" if lost is not None else "add a node"
+    added = MORE_NODES if is_tied(pod, everywhere) else Fix(f"add a node like {layout.names[lost]}", "add a node")
     if not eligibility.count:
-        return Fix(f"{like}, or let the VM run on more nodes", "add a node, or let the VM run on more nodes")
-    best: tuple[float, str, str] | None = None
-    for name, amount in pod.simulated.requests.items():
-        # The node that lacks least of those that lack nothing else.
-        nodes = eligibility.bitset & ~filtered.forbidden & ~simulation.with_free(name, amount)
-        for other, requested in pod.simulated.requests.items():
-            if other != name:
-                nodes &= simulation.with_free(other, requested)
-        lacking_least = simulation.most_free_of(nodes, name)
-        if lacking_least is None:
-            continue
-        resources = simulation.resources(lacking_least)
-        lacking = amount - resources.free[name]
-        share = lacking / max(resources.allocatable.get(name, 0), 1)
-        if best is None or share < best[0]:
-            best = share, name, f"free {format_amount(name, lacking)} of {name} on {layout.names[lacking_least]}"
-    return Fix(f"{best[2]}, or {like}", f"free some {best[1]}, or add a node") if best else Fix(like, "add a node")
+        return either([added, MORE_NODES])
+    room = free_some(layout, pod, eligibility.bitset & ~filtered.forbidden)
+    return either([room, added] if room else [added])

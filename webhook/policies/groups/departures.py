@@ -51,7 +51,7 @@ async def evaluate(
 
 
 def _without_rules(vmi: Vmi, settings: GroupSettings) -> Decision:
-    """That the VM is in no group, or in one without rules. It warns nobody: who drains a node cannot correct a label."""
+    """That the VM is in no group, or in one without rules; no warning, as who drains a node cannot correct a label."""
     name, problem = vmi.meta.label(GROUP_LABEL), invalid(settings)
     if not name:
         return allow(reasons.no_group)

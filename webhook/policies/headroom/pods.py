@@ -124,8 +124,9 @@ def _said(verdict: Verdict, start: PlacedPod, *, is_named: bool) -> Decision:
             more = {"fix": verdict.fix.named, "shortage": verdict.shortage}
             return replace(deny(reason, 403), details={**found, **more})
         case "no-room":
-            denied = deny(reasons.no_room(f"{namespace}/{start.vm}", fix), 403)
-            return replace(denied, details={"fix": verdict.fix.named})
+            vm, why = f"{namespace}/{start.vm}", verdict.why.named if is_named else verdict.why.plain
+            denied = deny(reasons.no_node(vm, why, fix) if why else reasons.no_room(vm, fix), 403)
+            return replace(denied, details={"fix": verdict.fix.named, "why": verdict.why.named})
         case "not-proven":
             return allow(reasons.not_proven)
     return replace(allow(reasons.kept), details={"shown-by": verdict.how})

@@ -29,8 +29,11 @@ NO_PLACE: Final = _denied(
 )
 NO_ROOM: Final = _denied(
     "no-room-for-start",
-    "No node has room for the VM even now. It would start as soon as one has, without another look at what is left.",
-    "Do what the message says, or stop a VM; KubeVirt tries the start again by itself.",
+    "No node can take the VM even now: none has room, or those that have some are not for it, by its node selector, its"
+    " affinity, its group, or their taints. It would start as soon as one can take it, without another look at what is"
+    " left.",
+    "Do what the message says; KubeVirt tries the start again by itself. The message counts each node once, by what"
+    " kube-scheduler looks at first, and offers only what would help by itself.",
 )
 NO_MIGRATION: Final = _denied(
     "no-room-for-migration",
@@ -58,6 +61,11 @@ def no_place_unnamed(vms: int, fix: str) -> Reason:
     """The same for those who may not know nodes and VMs, of which there are so many; 0: that is not known."""
     who = f"{pluralize(vms, 'VM')} {'finds' if vms == 1 else 'find'}" if vms else "some VMs find"
     return Reason(NO_PLACE, f"if it starts and one of the nodes is lost, {who} no place; {fix}")
+
+
+def no_node(vm: str, why: str, fix: str) -> Reason:
+    """A start that no node can take, where something else than room keeps the VM from some."""
+    return Reason(NO_ROOM, f"no node can take VM {vm}: {why}; {fix}")
 
 
 no_room: Final = about_two(NO_ROOM, "no node has room for VM %s; %s")
