@@ -25,6 +25,7 @@ from webhook.install.schedulers.render import (
 )
 from webhook.names import DOMAIN
 from webhook.policies.registry import BY_NAME
+from webhook.text import choices_of
 
 ROOT = Path(__file__).resolve().parents[1]
 MANIFESTS = ROOT / "manifests"
@@ -206,7 +207,13 @@ def validation_file() -> tuple[Path, str]:
     for variable, names in (("policies", BY_NAME), ("parameters", annotations)):
         listed = ", ".join(f"'{name}'" for name in names)
         text = _with_variable(text, variable, f"[{listed}].map(name, '{DOMAIN}/' + name)")
-    return file, text
+    rows = [
+        [[key.removeprefix(f"{DOMAIN}/"), choices_of(values)], [*values]]
+        for policy in BY_NAME.values()
+        for key, values in policy.annotations.items()
+        if values
+    ]
+    return file, _with_variable(text, "annotationValues", str(rows))
 
 
 def _with_variable(text: str, variable: str, expression: str) -> str:

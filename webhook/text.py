@@ -7,7 +7,7 @@ feed begins a line of the attacker's own. Every other character stays as it is: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -89,6 +89,11 @@ def pluralize(number: int, singular: str, plural: str = "") -> str:
         plural: the noun for several; empty: the singular with an "s".
     """
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+def choices_of(words: Sequence[str]) -> str:
+    """Words as a choice, for example ``a, b or c``."""
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
 def abbreviate(listed: Iterable[str], shown: int = 5) -> str:

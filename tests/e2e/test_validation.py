@@ -13,6 +13,7 @@ from tests.annotations import VALID
 from webhook import names
 from webhook.forecast import misplaced
 from webhook.policies.registry import BY_NAME
+from webhook.text import choices_of
 
 from .conftest import OwnPlane
 from .support import manifests
@@ -87,10 +88,12 @@ def test_what_is_valid_is_allowed(kube: Kube) -> None:
         ({"eviction": ""}, {}, ['""', "warn, audit or off"]),
         ({"sheduling": "enforce"}, {}, ["sheduling", "scheduling", "eviction"]),
         ({}, {"scheduling": "enforce"}, ["annotation", "scheduler-name"]),
-        ({}, {"spread": "hosts"}, ["spread", '"hosts"', "hostname"]),
-        ({}, {"default-preference-scope": "every"}, ['"every"', "unsized or all"]),
-        ({}, {"expand-instancetypes": "yes"}, ['"yes"', "true or false"]),
-        ({}, {"require-instancetype": "yes"}, ['"yes"', "true or false"]),
+        *(
+            ({}, {key.removeprefix(f"{DOMAIN}/"): "hosts"}, [key, '"hosts"', f"use {choices_of(values)}"])
+            for policy in BY_NAME.values()
+            for key, values in policy.annotations.items()
+            if values
+        ),
         ({}, {"size-limits": "cpu: {max: 8}"}, ["size-limits", "is not JSON", '{"cpu": {"max": 8}}']),
     ],
 )

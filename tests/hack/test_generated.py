@@ -27,7 +27,6 @@ from webhook.install import plan
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.install.schedulers.render import VARIANTS
 from webhook.kubevirt.releases.capabilities import CAPABILITIES
-from webhook.policies.registry import POLICIES
 from webhook.settings_file import parse
 
 ROOT, MANIFESTS = manifests.ROOT, manifests.MANIFESTS
@@ -167,9 +166,6 @@ def test_labels_and_annotations_of_namespaces_are_those_that_the_api_server_lets
     keys = (*labels.LABELS, *labels.PARAMETERS)
 
     assert admitted == {key.short_name for key in keys if key.where == "Namespace"}, "correct hack/reference/labels.py"
-    for name, values in ((key, values) for each in POLICIES for key, values in each.annotations.items() if values):
-        listed = ", ".join(f"'{value}'" for value in values)
-        assert re.search(rf"annotations\['{re.escape(name)}'\](\.trim\(\))? in \[{listed}\]", text), name
 
 
 def pages_of(nav: Any) -> list[str]:

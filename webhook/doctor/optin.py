@@ -19,7 +19,7 @@ from webhook.policies.instancetypes.namespace_defaults import is_allowed
 from webhook.policies.instancetypes.settings import InstancetypeSettings
 from webhook.policies.registry import BY_NAME
 from webhook.policies.scheduling.settings import SchedulingSettings
-from webhook.text import abbreviate, pluralize
+from webhook.text import abbreviate, choices_of, pluralize
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 # How much a prefix has in common with that of kubevirt-webhook, of 1, to be a mistyped one.
@@ -139,7 +139,7 @@ def _label_problem(installation: Installation, namespace: str, key: str, value: 
         return "label-unknown", f"label {quote(key)} is unknown", _closest_match(key, _LABELS)
     if value not in _MODES:
         near = difflib.get_close_matches(value.lower(), _MODES, n=1)
-        todo = f"did you mean {near[0]}?" if near else f"use {_join_choices(_MODES)}"
+        todo = f"did you mean {near[0]}?" if near else f"use {choices_of(_MODES)}"
         return "mode-invalid", f"label {key} has the invalid value {quote(value)}, so the policy is off", todo
     if namespace in installation.settings.every_excluded_namespace and value != names.OFF:
         why = "the settings exclude this namespace"
@@ -162,11 +162,7 @@ def _annotation_problem(installation: Installation, key: str, value: str) -> tup
     if not choices or value in choices or (key != names.EXPAND_INSTANCETYPES_ANNOTATION and value.strip() in choices):
         return None
     what = f"annotation {key} has the invalid value {quote(value)}"
-    return "annotation-invalid", what, f"use {_join_choices(choices)}"
-
-
-def _join_choices(choices: tuple[str, ...]) -> str:
-    return f"{', '.join(choices[:-1])} or {choices[-1]}"
+    return "annotation-invalid", what, f"use {choices_of(choices)}"
 
 
 def _closest_match(key: str, valid: tuple[str, ...]) -> str:
