@@ -16,6 +16,7 @@ from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.golden_files import Golden
 from webhook import names
 from webhook.cluster import selection
+from webhook.forecast.validation import DryRun
 from webhook.install.registration import configurations
 from webhook.install.stored_settings import NAME
 from webhook.install.webhooks import CONFIGURATIONS
@@ -223,3 +224,139 @@ def test_a_refused_connection_is_final(
 
     assert (result.exit_code, result.stdout) in ((2, ""), (3, ""))
     assert (result.stderr.count("\n"), result.stderr.count("connection refused")) == (1, 1)
+
+
+LABEL, GROUP = names.policy_label, f"{names.DOMAIN}/group"
+UNKNOWN = "settings-unreadable"
+
+
+def answers(
+    server: FakeApiServer, ask: Any, tmp_path: Path, *, labels: dict[str, str], annotations: dict[str, str], vm: Any
+) -> tuple[Result, dict[str, Any], Result, dict[str, Any]]:
+    """What ``review`` and ``explain vm`` say of a VM whose owner may not read the installed settings, as JSON, too."""
+    forbid(server, CONFIG_MAPS.path(NAME, NAME))
+    modes = {LABEL(policy): mode for policy, mode in labels.items()}
+    server.put(NAMESPACES, SHOP, metadata={"labels": modes, "annotations": annotations})
+    server.put(UNSTRUCTURED_VMS, "web", SHOP, metadata=vm["metadata"], spec=vm["spec"])
+    (tmp_path / "vm.yaml").write_text(yaml.safe_dump(vm))
+    reviewed, explained = ask("review VM --fail-on warn -o json"), ask("explain vm web -o json")
+    return reviewed, json.loads(reviewed.stdout), explained, json.loads(explained.stdout)
+
+
+def vm_with(template: dict[str, Any], spec: dict[str, Any] | None = None) -> dict[str, Any]:
+    template = {"spec": VM["spec"]["template"]["spec"]} | template
+    return {**VM, "metadata": {"name": "web"}, "spec": {**VM["spec"], **(spec or {}), "template": template}}
+
+
+def codes_of(policies: Any, policy: str) -> set[tuple[str, str]]:
+    return {
+        (each["decision"], reason["code"])
+        for each in policies
+        if each["policy"] == policy
+        for reason in each["reasons"]
+    }
+
+
+GROUPED = vm_with({"metadata": {"labels": {GROUP: "database"}}})
+LIMITS = f"{names.DOMAIN}/size-limits"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "vm", "policy", "said"),
+    [
+        ({"groups": "enforce"}, {}, GROUPED, "groups", ("error", UNKNOWN)),
+        ({"groups": "enforce"}, {}, VM, "groups", ("allowed", "no-group")),
+        ({"groups": "off"}, {}, GROUPED, "groups", ("skipped", "out-of-scope")),
+        ({}, {}, GROUPED, "groups", ("error", UNKNOWN)),
+        ({"sizes": "enforce"}, {}, VM, "sizes", ("error", UNKNOWN)),
+        ({"sizes": "enforce"}, {LIMITS: '{"memory": {"max": "2Gi"}}'}, VM, "sizes", ("error", UNKNOWN)),
+        ({"sizes": "enforce"}, {LIMITS: '{"memory": {"max": "512Mi"}}'}, VM, "sizes", ("denied", "size-out-of-limits")),
+        (
+            {"sizes": "warn"},
+            {LIMITS: '{"memory": {"max": "512Mi"}}'},
+            VM,
+            "sizes",
+            ("would-deny", "size-out-of-limits"),
+        ),
+        ({"scheduling": "enforce"}, {}, VM, "scheduling", ("error", UNKNOWN)),
+        ({"naming": "enforce"}, {}, VM, "naming", ("allowed", "name-migratable")),
+    ],
+)
+def test_without_the_installed_settings(
+    server: FakeApiServer,
+    ask: Any,
+    tmp_path: Path,
+    labels: dict[str, str],
+    annotations: dict[str, str],
+    vm: dict[str, Any],
+    policy: str,
+    said: tuple[str, str],
+) -> None:
+    """What depends on them is neither allowed nor denied nor warned of; what does not depend on them is said."""
+    reviewed, result, explained, explanation = answers(
+        server, ask, tmp_path, labels=labels, annotations=annotations, vm=vm
+    )
+
+    assert codes_of(result["judgements"], policy) == {said}
+    assert said in codes_of(explanation["requests"][0]["policies"], policy)
+    is_counted = said[0] in ("denied", "would-deny")
+    assert (bool(result["warnings"]), reviewed.exit_code) == (said[0] == "would-deny", 1 if is_counted else 3)
+    assert explained.exit_code == (1 if said[0] == "denied" else 0)
+
+
+def test_defaults_without_the_installed_settings(server: FakeApiServer, ask: Any, tmp_path: Path) -> None:
+    """What the namespace gives is known; of all other defaults it is not, and the VM keeps what it was given."""
+    given = {f"{names.DOMAIN}/injected-priority-class-name": "vms", names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}
+    status = {"phase": "Running", "nodeName": "node-1"}
+    server.put(VMIS, "web", SHOP, metadata={"annotations": given}, spec=VM["spec"]["template"]["spec"], status=status)
+    own = {f"{names.DOMAIN}/default-eviction-strategy": "LiveMigrate", names.SPREAD_ANNOTATION: "hostname"}
+    labels = {"defaults": "enforce", "scheduling": "enforce", "headroom": "enforce"}
+    _, result, _, explanation = answers(server, ask, tmp_path, labels=labels, annotations=own, vm=VM)
+    defaults = {each["field"]: each for each in explanation["defaults"]}
+    by_kind = {each["kind"]: each for each in explanation["requests"]}
+    unknown = "the installed settings"
+
+    assert [defaults[field]["unread"] for field in ("priorityClassName", "tolerations")] == [unknown, unknown]
+    assert defaults["priorityClassName"]["given"] == "vms"
+    assert (defaults["evictionStrategy"]["next"], defaults["evictionStrategy"]["unread"]) == ("LiveMigrate", "")
+    (of_vmi,) = (each for each in by_kind["VirtualMachineInstance"]["policies"] if each["policy"] == "defaults")
+    assert (of_vmi["decision"], [each["code"] for each in of_vmi["reasons"]]) == (
+        "patched",
+        ["default-injected", UNKNOWN],
+    )
+    # The namespace has its pods spread; which scheduler they get, the settings say.
+    (of_pod,) = (each for each in by_kind["Pod"]["policies"] if each["policy"] == "scheduling")
+    assert {each["path"][1] for each in of_pod["changes"] if each["path"][0] == "spec"} == {"topologySpreadConstraints"}
+    assert (explanation["scheduler"], explanation["settingsGap"] != "") == ("", True)
+    assert codes_of(by_kind["Pod"]["policies"], "headroom") == {("error", UNKNOWN)}
+    assert (result["decision"], result["patch"]) == ("error", [])
+
+
+def test_what_kubevirt_denies_is_denied_without_the_installed_settings(
+    server: FakeApiServer, ask: Any, tmp_path: Path
+) -> None:
+    for resource in (INSTANCETYPES, CLUSTER_INSTANCETYPES):
+        server.serve(resource)
+    server.put(INSTANCETYPES, "small", SHOP, spec={"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}})
+    named = {"instancetype": {"name": "small", "kind": "VirtualMachineInstancetype"}}
+    labels = {"instancetypes": "enforce"}
+    vm = vm_with({}, named)
+    reviewed, result, *_ = answers(server, ask, tmp_path, labels=labels, annotations={}, vm=vm)
+
+    assert (reviewed.exit_code, result["decision"], result["code"]) == (1, "denied", "instancetype-denied")
+
+
+def test_a_dry_run_decides_without_the_installed_settings(
+    server: FakeApiServer, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster, which knows its settings, has said what becomes of the VM."""
+
+    async def accepted(*_: object) -> tuple[list[object], None]:
+        return [], None
+
+    monkeypatch.setattr(DryRun, "ask", accepted)
+    forbid(server, CONFIG_MAPS.path(NAME, NAME))
+    result = ask("review VM --server-dry-run -o json")
+
+    assert (result.exit_code, json.loads(result.stdout)["decision"]) == (0, "allowed"), result.output
+    assert codes_of(json.loads(result.stdout)["judgements"], "scheduling") == {("error", UNKNOWN)}

@@ -24,15 +24,15 @@ _FIX: Final = "name a settings file with --config FILE"
 
 
 class AppliedSettings(NamedTuple):
-    """Settings, and a clause that says where they come from.
-
-    Attributes:
-        gap: why those that are installed are not known, a clause; empty: they are, or nothing is installed.
-    """
+    """Settings, and a clause that says where they come from."""
 
     settings: Settings
     origin: str
-    gap: str = ""
+
+    @property
+    def gap(self) -> str:
+        """Why those that are installed are not known, a clause; empty: they are, or nothing is installed."""
+        return self.settings.gap
 
 
 async def settings_from(config_file: Path | None, reader: ObjectReader) -> AppliedSettings:
@@ -57,7 +57,7 @@ async def settings_from(config_file: Path | None, reader: ObjectReader) -> Appli
         raise NoAnswerError(f"the settings cannot be read: {stored.text.why}", stored.subject, "check the kubeconfig")
     else:
         why = f"no {stored.subject} in the {'cluster' if isinstance(reader, Reader) else 'files'}"
-    return AppliedSettings(default_settings(), f"the built-in defaults ({why})", gap)
+    return AppliedSettings(default_settings().standing_in(gap), f"the built-in defaults ({why})")
 
 
 async def settings_beside(cluster: Cluster, config_file: Path | None, source: Source) -> AppliedSettings:

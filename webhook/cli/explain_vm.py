@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 
 from webhook import names
 from webhook.admission.reasons import common
@@ -128,8 +127,7 @@ def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -
             if isinstance(cluster, FilesCluster):
                 say_skipped(cluster.skipped)
             deadline = asyncio.get_running_loop().time() + SECONDS
-            explanation = await explain_vm(Sources(cluster, other), applied.settings, *vm_name, deadline)
-            return msgspec.structs.replace(explanation, settings_gap=applied.gap), applied.origin
+            return await explain_vm(Sources(cluster, other), applied.settings, *vm_name, deadline), applied.origin
 
     try:
         explanation, origin = asyncio.run(explained())
@@ -149,8 +147,8 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
     where = f"runs on {explanation.running_on}" if explanation.running_on else "does not run"
     yield Paragraph(f"{explanation.kind} {explanation.namespace}/{explanation.name} {where}", "bold")
     if explanation.settings_gap:
-        what = "Not evaluated: the installed settings. What follows of policies and defaults is by the built-in ones"
-        yield Paragraph(f"{what}, and may differ: {explanation.settings_gap}.", "bold yellow")
+        what = "Not evaluated: the installed settings, so that policies may do more than is shown here"
+        yield Paragraph(f"{what}: {explanation.settings_gap}.", "bold yellow")
     if explanation.waiting:
         yield Paragraph(f"It waits: {explanation.waiting.rstrip('.')}.", "bold yellow")
     if explanation.denial:
@@ -207,7 +205,10 @@ def _start_lines(explanation: VmExplanation, nodes: Nodes) -> Iterator[Paragraph
 def _default_lines(defaults: Sequence[DefaultReport]) -> Iterator[Paragraph]:
     if defaults:
         yield from (Paragraph(), Paragraph("Defaults of kubevirt-webhook:", "bold"))
+    alone = [each for each in defaults if each.unread and each == DefaultReport(each.field, unread=each.unread)]
     for each in defaults:
+        if each in alone:
+            continue
         parts = []
         if each.owner is not None:
             parts.append(f"the owner chose {_value(each.owner)}")
@@ -221,6 +222,9 @@ def _default_lines(defaults: Sequence[DefaultReport]) -> Iterator[Paragraph]:
             at_next = _value(each.next) if each.next is not None else "none"
             parts += [f"{at_next} at its next start"] if each.given is not None or each.next is not None else []
         yield Paragraph(f"{each.field}: {'; '.join(parts)}", "", "  ", 4)
+    for why in dict.fromkeys(each.unread for each in alone):
+        fields = ", ".join(each.field for each in alone if each.unread == why)
+        yield Paragraph(f"{fields}: not evaluated at its next start ({why})", "", "  ", 4)
 
 
 def _value(value: Any) -> str:
@@ -242,6 +246,10 @@ def _request_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
                 # What a policy allows because it skipped it is called skipped, as `review` does.
                 if decision == "allowed" and reason.text.startswith(_SKIPPED):
                     decision = "skipped"
+                if reason.code == common.SETTINGS_UNREADABLE:
+                    head = f"{policy.policy} ({policy.mode}): " if not number else ""
+                    yield Paragraph(f"{head}{reason.text} [{reason.code}]", "yellow", "  ", 6)
+                    continue
                 if reason.code in _UNREAD and policy.unread:
                     # What this user may not read, the server may; so what the policy says of it is not so there.
                     head = f"{policy.policy} ({policy.mode}): " if not number else ""

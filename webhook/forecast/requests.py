@@ -13,7 +13,6 @@ import jsonpatch
 import msgspec
 
 from webhook import names
-from webhook.admission.audit import NoAudit
 from webhook.admission.decision import Change, Reason
 from webhook.admission.reasons import common
 from webhook.admission.wire import request_of
@@ -32,7 +31,7 @@ from webhook.facts import (
     VerdictKey,
     VmiKey,
 )
-from webhook.forecast.additions import additions_by
+from webhook.forecast.certain import CertainReviewer, is_uncertain
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.k8s.client.api import Forbidden
 from webhook.k8s.documents import Document
@@ -51,7 +50,6 @@ from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.policies.preemption.pods import BY_TAINT
 from webhook.policies.registry import ENDPOINTS
 from webhook.policy import Endpoint
-from webhook.review.reviewer import Reviewer
 from webhook.settings.model import Settings
 
 # The namespace of generated UIDs, so that the same input gives the same review.
@@ -328,7 +326,8 @@ class PolicyReport(View, frozen=True):
         reasons: why, each with its code.
         changes: what it changes, or would change in mode ``enforce``.
         unread: why something that it depends on could not be read, clauses. Whoever asks may read less than the server,
-            so what the policy says of it holds for the answer, not for the cluster.
+            so what the policy says of it holds for the answer, not for the cluster. Of the installed settings it says
+            nothing: a reason with the code ``settings-unreadable`` stands for what depends on them.
     """
 
     policy: str
@@ -497,17 +496,19 @@ async def remove(cluster: Cluster, settings: Settings, deadline: float, pod: Jso
     request = _request_of(pod, pod["metadata"]["namespace"], by, "explain", dry_run=True)
     request |= {"operation": "DELETE", "object": None, "oldObject": pod}
     report = await _send(DELETION, request, cluster, settings, deadline)
-    return msgspec.structs.replace(report, outcome=_outcome_of_removal(report.policies))
+    return msgspec.structs.replace(report, outcome=_outcome_of_removal(report.policies, settings))
 
 
 def _is_incomplete(reports: Iterable[PolicyReport]) -> bool:
     """Whether something that a policy needs could not be read."""
-    return any(reason.code == common.LOOKUP_FAILED for each in reports for reason in each.reasons)
+    unread = (common.LOOKUP_FAILED, common.SETTINGS_UNREADABLE)
+    return any(reason.code in unread for each in reports for reason in each.reasons)
 
 
-def _outcome_of_removal(reports: Iterable[PolicyReport]) -> str:
+def _outcome_of_removal(reports: Iterable[PolicyReport], settings: Settings) -> str:
     preemption = [each for each in reports if each.policy == "preemption"]
-    if _is_incomplete(preemption):
+    # Settings that are not known may switch it on in all namespaces.
+    if _is_incomplete(preemption) or (settings.gap and not preemption):
         return ""
     saving = [each for each in preemption if each.mode == names.ENFORCE and each.decision == "denied"]
     if not saving:
@@ -528,7 +529,7 @@ async def drain(
     report = await _send(DRAIN, request, _Cordoned(cluster, node), settings, deadline)
     is_denied = any(each.mode == names.ENFORCE and each.decision == "denied" for each in report.policies)
     outcome = "the eviction is denied, and the drain waits" if is_denied else effect
-    if not is_denied and outcome and _is_incomplete(report.policies):
+    if not is_denied and outcome and (settings.gap or _is_incomplete(report.policies)):
         outcome += ", unless a policy that was not evaluated denies the eviction"
     return msgspec.structs.replace(report, outcome=outcome)
 
@@ -536,21 +537,27 @@ async def drain(
 async def _send(kind: str, request: Json, cluster: Cluster, settings: Settings, deadline: float) -> RequestReport:
     """What the policies do with a request, whose object becomes what they make of it."""
     around = _Remembering(cluster, request["namespace"])
-    reviewer = Reviewer(around, lambda: settings, NoAudit(), additions=additions_by)
+    reviewer = CertainReviewer(around, settings)
     reports = []
+    unknown: dict[str, str] = {}
     for endpoint in await endpoints(request, around, settings, deadline):
         around.unread.clear()
+        around.unknown_schedulers.clear()
         evaluation = await reviewer.evaluate(endpoint, msgspec.json.encode(_review_of(request)), deadline)
         reasons, warnings = tuple(evaluation.decision.reasons), tuple(evaluation.outcome.warnings)
         changes = tuple(change.redact() for change in evaluation.decision.changes)
         unread = tuple(dict.fromkeys(around.unread.values()))
+        if is_uncertain(reasons):
+            # What was read was asked for by settings that need not be those of the cluster.
+            unread = ()
+        else:
+            unknown |= around.unknown_schedulers
         reports.append(
             PolicyReport(endpoint.policy, evaluation.mode, evaluation.label, reasons, changes, warnings, unread)
         )
         if evaluation.patch:
             request["object"] = jsonpatch.apply_patch(request["object"], json.loads(evaluation.patch))
-    unknown = tuple(f"{name} ({why})" for name, why in sorted(around.unknown_schedulers.items()))
-    return RequestReport(kind, tuple(reports), unknown)
+    return RequestReport(kind, tuple(reports), tuple(f"{name} ({why})" for name, why in sorted(unknown.items())))
 
 
 # What KubeVirt copies from a VMI's spec into its pod, as far as the policies read it.

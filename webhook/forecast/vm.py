@@ -27,6 +27,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, Unreadable
 from webhook.forecast import misplaced
 from webhook.forecast.additions import additions_by
+from webhook.forecast.certain import is_uncertain
 from webhook.forecast.requests import (
     RequestReport,
     WithHeadroom,
@@ -74,7 +75,8 @@ from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, target_pod_r
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import read, read_configuration
 from webhook.policies.common.volumes import NewClaim, review_volumes_of_starting
-from webhook.policies.defaults.given import DefaultReport, defaults_of, unread_of
+from webhook.policies.defaults.given import DefaultReport, defaults_of, of_settings, unread_of
+from webhook.policies.defaults.policy import DEFAULTS as DEFAULTS_POLICY
 from webhook.policies.defaults.settings import DefaultsSettings
 from webhook.policies.defaults.views import has_opted_out as defaults_opted_out
 from webhook.policies.eviction.settings import EvictionSettings
@@ -143,7 +145,8 @@ class VmExplanation(View, frozen=True):
     Attributes:
         kind: ``VirtualMachine``, or ``VirtualMachineInstance`` where no VM stands behind it.
         running_on: the node that it runs on; empty: none.
-        scheduler: the scheduler of its next pods; empty: there will be none.
+        scheduler: the scheduler of its next pods; empty: there will be none, or the installed settings decide it and
+            are not known.
         denial: why KubeVirt itself would not create its VMI; empty: it would.
         nodes: the nodes on which it could start, as far as they do not depend on other pods; None: there is no VMI.
         migration: where it could migrate to; None: it does not run.
@@ -154,7 +157,8 @@ class VmExplanation(View, frozen=True):
         waiting: why it has not started yet, though it exists, a clause; empty: it runs, or nothing says why.
         defaults: those of the defaults policy that it has, or would get at its next start.
         warnings: what its owner wrote under our domain without effect, sentences.
-        settings_gap: why the installed settings are not known, a clause: what policies do is by the built-in ones then.
+        settings_gap: why the installed settings are not known, a clause: what depends on them is not evaluated then,
+            and policies that the namespace has no label for may do more.
     """
 
     schema: str
@@ -446,6 +450,8 @@ class _VmExplainer:
         self._place: Final = (namespace, name)
         self._deadline: Final = deadline
         self._gaps: Final[list[str]] = []
+        unknown = ("what policies add to its pods by the installed settings",) if settings.gap else ()
+        self._additions: Final = additions_by(settings, unknown)
         around = WithHeadroom(sources.cluster, sources.once)
         self._create: Final = partial(create, around, settings, deadline)
 
@@ -494,13 +500,14 @@ class _VmExplainer:
             await self._readable("which defaults it has", self._defaults(owned, running, vmi, pod)) if vmi else None
         )
         waiting = await self._readable("why it waits", self._waiting(placed, running)) if placed and running else ""
+        knows_scheduler = self._knows_scheduler(reports)
         return VmExplanation(
             schema=VM_SCHEMA,
             namespace=self._place[0],
             name=self._place[1],
             kind="VirtualMachine" if vm else "VirtualMachineInstance",
             running_on=node,
-            scheduler=pod["spec"]["schedulerName"] if pod else "",
+            scheduler=pod["spec"]["schedulerName"] if pod and knows_scheduler else "",
             requests=tuple(reports),
             denial=denial,
             named=tuple(_named_reports(created, base)) if created else (),
@@ -514,7 +521,20 @@ class _VmExplainer:
             waiting=waiting or "",
             defaults=defaults or (),
             warnings=tuple(misplaced.warnings(present, "VM" if vm else "VMI")),
+            settings_gap=self._settings.gap,
         )
+
+    def _knows_scheduler(self, reports: Iterable[RequestReport]) -> bool:
+        """Whether it is known which scheduler the next pod gets; where it is not, that is a gap."""
+        if not self._settings.gap:
+            return True
+        of_pod = [policy for each in reports if each.kind == "Pod" for policy in each.policies]
+        own = [each for each in of_pod if each.policy == names.SCHEDULING]
+        # Settings that are not known may switch the policy on in all namespaces.
+        if own and not any(is_uncertain(each.reasons) for each in own):
+            return True
+        self._gaps.append("the scheduler of its next pods: the installed settings")
+        return False
 
     async def _configuration(self) -> ClusterConfig:
         """KubeVirt's configuration; its defaults where this user may not read it, which is a gap."""
@@ -579,9 +599,8 @@ class _VmExplainer:
         place = await self._sources.once.read(NamespaceKey(self._place[0]), self._deadline)
         if isinstance(place, Unavailable):
             raise Unreadable(place.why)
-        section = self._settings.of(DefaultsSettings).with_annotations(
-            (place.meta.annotations if place else None) or {}
-        )
+        annotations = (place.meta.annotations if place else None) or {}
+        section = self._settings.of(DefaultsSettings).with_annotations(annotations)
         given: dict[str, str] = {}
         if running:
             pods = await self._pods(running)
@@ -596,6 +615,9 @@ class _VmExplainer:
         unread: dict[tuple[str, ...], str] = {}
         if not has_opted_out:
             unread = await drive(unread_of(section, facts), once, facts, self._deadline, "explain vm")
+            if self._settings.gap:
+                mode = place.meta.label(names.policy_label(DEFAULTS_POLICY)) if place else None
+                unread |= dict.fromkeys(of_settings(section, mode), "the installed settings")
         return tuple(defaults_of(owned, given, following, section, unread))
 
     async def _pods(self, running: Json) -> tuple[LauncherPod, ...]:
@@ -617,7 +639,7 @@ class _VmExplainer:
 
     async def _migration(self) -> MigrationExplanation | None:
         once = self._sources.once
-        facts = Facts(peek=once.peek, additions=additions_by(self._settings))
+        facts = Facts(peek=once.peek, additions=self._additions)
         try:
             explanation = explain_migration(Question(*self._place, {}), facts)
             return await drive(explanation, once, facts, self._deadline, "explain vm")
@@ -634,7 +656,7 @@ class _VmExplainer:
         """
         once = self._sources.once
         view = msgspec.convert({**vmi, "status": {}}, Vmi)
-        facts = Facts(time.time(), once.peek, additions=additions_by(self._settings))
+        facts = Facts(time.time(), once.peek, additions=self._additions)
         start = _start_of(view, self._place[0], _claims_made_by(base), exists, facts)
         return await drive(start, once, facts, self._deadline, "explain vm")
 

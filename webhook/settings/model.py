@@ -467,6 +467,8 @@ class _AfterPolicies(Section):
     drift_scan: DriftSettings = DriftSettings()
     # SHA-256 of the file's bytes, hexadecimal; ``default`` where there is no file.
     digest: Derived[str] = derived("")
+    # Why these stand in for the installed settings, which could not be read, a clause; empty: these are in force.
+    gap: Derived[str] = derived("")
 
     @field_validator("admin", "layers")
     @classmethod
@@ -504,6 +506,10 @@ class Settings(_AfterPolicies, _BeforePolicies):
     def with_kubevirt_version(self, version: str) -> Self:
         """The settings with another KubeVirt version."""
         return self.model_copy(update={"kubevirt": self.kubevirt.model_copy(update={"version": version})})
+
+    def standing_in(self, gap: str) -> Self:
+        """The settings in place of those that are installed, and why these could not be read, a clause."""
+        return self.model_copy(update={"gap": gap})
 
     @property
     def policies(self) -> dict[PolicyName, PolicySettings]:

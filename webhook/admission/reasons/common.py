@@ -52,6 +52,20 @@ unknown_mode: Final = about_two(
     UNKNOWN_MODE,
     f"skipped: label {_LABEL} of the namespace has the invalid value %q; use enforce, warn, audit, or off",
 )
+SETTINGS_UNREADABLE: Final = _failed(
+    "settings-unreadable",
+    "`review` or `explain vm` did not evaluate the policy, because your user may not read the installed settings, by"
+    " which the server decides. What follows from the namespace's own annotations is shown.",
+    "Name a file with the settings by `--config FILE`, or ask your admin for the permission to read their ConfigMap."
+    " `review --server-dry-run` asks the cluster itself.",
+)
+by_settings: Final = Reason(SETTINGS_UNREADABLE, "not evaluated: the installed settings")
+more_by_settings: Final = Reason(
+    SETTINGS_UNREADABLE, "not evaluated: the installed settings, by which the policy may do more"
+)
+scope_by_settings: Final = Reason(
+    SETTINGS_UNREADABLE, "not evaluated: the installed settings, which may switch the policy on in all namespaces"
+)
 DISABLED: Final = _shared(
     "skipped",
     "disabled",

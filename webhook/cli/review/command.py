@@ -266,7 +266,7 @@ def _evaluate_parts(
                 take(await evaluate(group, over_it))
             # In a dry run the cluster itself has decided.
             is_decided = dry_run is not None or not applied.gap
-            unknown = () if is_decided else (f"the installed settings, so that decisions may differ: {applied.gap}",)
+            unknown = () if is_decided else (f"the installed settings, and what policies do by them: {applied.gap}",)
             return _Used(applied.origin, (*unknown, *gaps_of(cluster)), is_decided)
 
     return asyncio.run(over_a_cluster())

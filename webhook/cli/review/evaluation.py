@@ -10,7 +10,6 @@ from typing import Any, Final
 import jsonpatch
 import msgspec
 
-from webhook.admission.audit import NoAudit
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
 from webhook.cli import near
@@ -21,7 +20,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import NamespaceKey
 from webhook.forecast import misplaced, requests
-from webhook.forecast.additions import additions_by
+from webhook.forecast.certain import CertainReviewer, is_uncertain
 from webhook.forecast.matchers import Inferred, infer_matchers
 from webhook.forecast.validation import VIRT_API, DryRun, FieldError, Schemas, is_of_kubevirt, merge_patch, schemas_of
 from webhook.k8s.documents import Document, format_path
@@ -32,7 +31,7 @@ from webhook.kubevirt.templates import KIND, MissingParametersError
 from webhook.policies.instancetypes.reasons import MISSING
 from webhook.policies.scheduling.reasons import SCHEDULER_HEALTH_UNKNOWN, UNSET
 from webhook.policy import Endpoint
-from webhook.review.reviewer import Evaluation, Reviewer
+from webhook.review.reviewer import Evaluation
 from webhook.settings.model import Settings
 
 _SECONDS: Final = 10.0
@@ -73,7 +72,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.waits = not self.cluster.answers_at_once
-        self._reviewer = Reviewer(self.cluster, lambda: self.settings, NoAudit(), additions=additions_by)
+        self._reviewer = CertainReviewer(self.cluster, self.settings)
 
     async def evaluate(self, document: Document) -> Result:
         """The result for an AdmissionReview, or for a manifest as if it were created; an `InputError` for others."""
@@ -203,7 +202,10 @@ class Evaluator:
         # Like kubectl, which prints a warning once. The server warns of no health that it alone knows.
         sent = [each for each in evaluation.outcome.warnings if not each.endswith(f"[{SCHEDULER_HEALTH_UNKNOWN}]")]
         result.warnings.extend(each for each in sent if each not in result.warnings)
-        result.decision = max(result.decision, evaluation.label, key=WEIGHT.index)
+        label = evaluation.label
+        if is_uncertain(reasons) and self._has_decided(request, result):
+            label = "allowed"
+        result.decision = max(result.decision, label, key=WEIGHT.index)
         if evaluation.outcome.denial:
             result.message = evaluation.outcome.denial.message
             return
@@ -214,6 +216,11 @@ class Evaluator:
             # A copy through the encoding takes a fifth of what `copy.deepcopy` does.
             copy = msgspec.json.decode(msgspec.json.encode(request["object"]))
             request["object"] = jsonpatch.apply_patch(copy, operations, in_place=True)
+
+    def _has_decided(self, request: dict[str, Any], result: Result) -> bool:
+        """Whether the cluster itself has said in a dry run what its policies do with the request."""
+        group = str((request.get("kind") or {}).get("group") or "")
+        return self.dry_run is not None and result.origin is None and is_of_kubevirt(group)
 
     async def _infer(self, request: dict[str, Any]) -> Inferred:
         """The object of a request as it is when it is validated: the matchers of VMs are inferred by then."""

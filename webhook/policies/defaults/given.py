@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from webhook import names
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, NodesKey, ObjectKey
 from webhook.k8s.json_tree import ABSENT, lookup
@@ -18,20 +19,45 @@ from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES
 
 Path = tuple[str, ...]
 
-# Each default with what it is for, and whether a section has it.
-_FIELDS: Final[tuple[tuple[Default, str, Callable[[DefaultsSettings], object]], ...]] = (
-    (rows.TOLERATIONS, "tolerations", lambda section: section.tolerations),
-    (rows.NODE_SELECTOR, "nodeSelector", lambda section: section.node_selector),
-    (rows.REQUIRED_AFFINITY, "required nodeAffinity", lambda section: section.node_affinity.required),
-    (rows.PREFERRED_AFFINITY, "preferred nodeAffinity", lambda section: section.node_affinity.preferred),
-    (rows.PRIORITY_CLASS, "priorityClassName", lambda section: section.priority_class_name),
-    (rows.EVICTION_STRATEGY, "evictionStrategy", lambda section: section.eviction_strategy),
-    (
+
+class _Field(NamedTuple):
+    """A default: what it is for, the attribute of the settings that has it, and whether a section does."""
+
+    default: Default
+    name: str
+    row: str
+    is_offered: Callable[[DefaultsSettings], object]
+
+
+_FIELDS: Final = (
+    _Field(rows.TOLERATIONS, "tolerations", "tolerations", lambda section: section.tolerations),
+    _Field(rows.NODE_SELECTOR, "nodeSelector", "node_selector", lambda section: section.node_selector),
+    _Field(
+        rows.REQUIRED_AFFINITY,
+        "required nodeAffinity",
+        "node_affinity",
+        lambda section: section.node_affinity.required,
+    ),
+    _Field(
+        rows.PREFERRED_AFFINITY,
+        "preferred nodeAffinity",
+        "node_affinity",
+        lambda section: section.node_affinity.preferred,
+    ),
+    _Field(
+        rows.PRIORITY_CLASS,
+        "priorityClassName",
+        "priority_class_name",
+        lambda section: section.priority_class_name,
+    ),
+    _Field(rows.EVICTION_STRATEGY, "evictionStrategy", "eviction_strategy", lambda section: section.eviction_strategy),
+    _Field(
         rows.GRACE_PERIOD,
         "terminationGracePeriodSeconds",
+        "termination_grace_period_seconds",
         lambda section: section.termination_grace_period_seconds is not None,
     ),
-    (rows.CPU_MODEL, "CPU model", lambda section: section.cpu_model),
+    _Field(rows.CPU_MODEL, "CPU model", "cpu_model", lambda section: section.cpu_model),
 )
 
 
@@ -64,6 +90,19 @@ async def unread_of(settings: DefaultsSettings, facts: Facts) -> dict[Path, str]
     return {path: answer.why for path, answer in answers.items() if isinstance(answer, Unavailable)}
 
 
+def of_settings(settings: DefaultsSettings, mode: str | None) -> list[Path]:
+    """The paths of the defaults that the settings decide, and not the namespace.
+
+    Args:
+        settings: the section for the namespace.
+        mode: what its label says; None: it has none, so that settings decide whether its annotations count.
+    """
+    if mode not in (None, names.ENFORCE):
+        return []
+    own = settings.of_namespace if mode else frozenset()
+    return [each.default.path for each in _FIELDS if each.row not in own]
+
+
 def defaults_of(
     vmi: Json,
     given: Mapping[str, str],
@@ -78,13 +117,15 @@ def defaults_of(
         given: the annotations of the VMI that runs, and of its pod.
         following: those of the VMI that would be created next, and of its pod.
         settings: the section for the namespace.
-        unread: by path, the answer of `unread_of`.
+        unread: by path, why it is not known whether a default would be given, clauses.
     """
-    for default, field, is_offered in _FIELDS:
+    for default, field, _, is_offered in _FIELDS:
         owner = lookup(vmi, default.path)
         own = None if owner in (ABSENT, "", [], {}) else owner
         now, then = (_beside(vmi, own, _said(annotations, default), default) for annotations in (given, following))
-        report = DefaultReport(field, own, now, then, unread.get(default.path, "") if own is None else "")
+        # An owner's value keeps a default away, unless that is merged with it.
+        is_open = own is None or default.merge is not None
+        report = DefaultReport(field, own, now, then, unread.get(default.path, "") if is_open else "")
         known = report.given is not None or report.next is not None
         if known or report.unread or (own is not None and is_offered(settings)):
             yield report
