@@ -94,6 +94,7 @@ COMMON: Final[Examples] = {
     "switched_off": ((names.SCHEDULING,),),
     "unknown_mode": ((names.SCHEDULING, "on"),),
     "out_of_scope": NOTHING,
+    **dict.fromkeys(("by_settings", "more_by_settings", "scope_by_settings"), NOTHING),
     "other_subresource": (("status",), (None,)),
     "no_object": (("DELETE",),),
     "internal_error": ((VM_UID,),),
