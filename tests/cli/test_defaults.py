@@ -360,3 +360,25 @@ def test_a_dry_run_decides_without_the_installed_settings(
 
     assert (result.exit_code, json.loads(result.stdout)["decision"]) == (0, "allowed"), result.output
     assert codes_of(json.loads(result.stdout)["judgements"], "scheduling") == {("error", UNKNOWN)}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "status"),
+    [
+        ({"scheduling": "enforce"}, {}, 3),
+        ({}, {names.SPREAD_ANNOTATION: "hostname"}, 3),
+        ({"scheduling": "enforce"}, {names.SPREAD_ANNOTATION: "hostname"}, 0),
+        ({"scheduling": "enforce"}, {names.SPREAD_ANNOTATION: "off"}, 1),
+        ({"scheduling": "off"}, {}, 1),
+    ],
+)
+def test_spread_without_the_installed_settings(
+    server: FakeApiServer, ask: Any, labels: dict[str, str], annotations: dict[str, str], status: int
+) -> None:
+    forbid(server, CONFIG_MAPS.path(NAME, NAME))
+    modes = {LABEL(policy): mode for policy, mode in labels.items()}
+    server.put(NAMESPACES, SHOP, metadata={"labels": modes, "annotations": annotations})
+    result, text = ask("explain spread web -o json"), ask("explain spread web")
+
+    assert (result.exit_code, text.exit_code) == (status, status)
+    assert (json.loads(result.stdout)["code"] == UNKNOWN, UNKNOWN in text.stdout) == (status == 3, status == 3)

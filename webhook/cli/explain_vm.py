@@ -70,7 +70,7 @@ def spread(vm_name: VmName, config_file: Path | None, source: Source, output: st
     Running pods do not change; the result applies from the VM's next start or migration.
 
     Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist;
-    3 if the cluster cannot be read.
+    3 if the cluster cannot be read, or the installed settings.
     """
     require_single_source(*source)
     vm_name = namespaces.complete(vm_name, source)
@@ -84,11 +84,17 @@ def spread(vm_name: VmName, config_file: Path | None, source: Source, output: st
     answer, origin = asyncio.run(explained())
     print_report(answer, output, _spread_lines)
     defaults.say_what_applies(origin, vm_name[0])
+    if answer.code == common.SETTINGS_UNREADABLE:
+        raise SystemExit(UNREADABLE)
     if not answer.is_spread:
         raise SystemExit(1)
 
 
 def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
+    if answer.code == common.SETTINGS_UNREADABLE:
+        text = f"the next launcher pods of {answer.namespace}/{answer.name}: {answer.reason} [{answer.code}]"
+        yield Paragraph(text, "yellow")
+        return
     will = "get constraints"
     if answer.present:
         will = "keep the constraints that the VM has"

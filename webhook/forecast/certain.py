@@ -23,6 +23,7 @@ from webhook.errors import Unavailable
 from webhook.facts import Key
 from webhook.forecast.additions import additions_by
 from webhook.k8s.types.meta import Namespace
+from webhook.names import PolicyName
 from webhook.policies.instancetypes import reasons as instancetypes
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
@@ -89,12 +90,15 @@ def _blank(settings: Settings) -> Settings:
 
 def _of_scope(endpoint: Endpoint, evaluation: Evaluation) -> Evaluation:
     """The evaluation; none where it is a setting that keeps the policy off."""
-    reason = evaluation.decision.reasons[0]
-    if reason == common.not_opted_in(endpoint.policy):
-        return _unknown(endpoint, evaluation, common.scope_by_settings)
-    if reason.code == common.EXCLUDED_NAMESPACE:
-        return _unknown(endpoint, evaluation, common.by_settings)
-    return evaluation
+    reason = by_settings(endpoint.policy, evaluation.decision.reasons[0])
+    return _unknown(endpoint, evaluation, reason) if reason else evaluation
+
+
+def by_settings(policy: PolicyName, off: Reason | None) -> Reason | None:
+    """What is said instead of why a policy is off in a namespace; None: that does not depend on the settings."""
+    if off == common.not_opted_in(policy):
+        return common.scope_by_settings
+    return common.by_settings if off and off.code == common.EXCLUDED_NAMESPACE else None
 
 
 def _unknown(endpoint: Endpoint, evaluation: Evaluation, reason: Reason) -> Evaluation:

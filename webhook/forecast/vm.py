@@ -27,7 +27,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, Unreadable
 from webhook.forecast import misplaced
 from webhook.forecast.additions import additions_by
-from webhook.forecast.certain import is_uncertain
+from webhook.forecast.certain import by_settings, is_uncertain
 from webhook.forecast.requests import (
     RequestReport,
     WithHeadroom,
@@ -297,6 +297,7 @@ class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
     Attributes:
         kind: the object that was explained: ``VirtualMachineInstance`` where there is one, else ``VirtualMachine``.
         mode: mode of the namespace: ``enforce``, ``warn``, ``audit`` or ``off``.
+        code: of the reason; ``settings-unreadable`` where the installed settings decide it and are not known.
         injected: what kubevirt-webhook writes into the pods, or would write where the mode only observes.
         present: what the VM's owner wrote, or an earlier injection.
     """
@@ -352,6 +353,13 @@ async def explain_spread(namespace: str, name: str, settings: Settings, facts: F
     holder = vm_or_vmi.template if isinstance(vm_or_vmi, VirtualMachine) else vm_or_vmi
     spec = holder.spec if holder else None
     present: list[dict[str, Any]] = msgspec.to_builtins((spec.topology_spread_constraints if spec else None) or [])
+    injected = spread.constraints(value) if isinstance(value, str) else []
+    # The installed settings count last, and neither the owner nor the namespace has said anything.
+    unknown = by_settings(names.SCHEDULING, where.reason)
+    if where.reason is None and not own and not where.annotations.get(names.SPREAD_ANNOTATION):
+        unknown = common.by_settings
+    if settings.gap and unknown and not present:
+        code, reason, injected = unknown.code, unknown.text, []
     return SpreadAnswer(
         schema=SPREAD_SCHEMA,
         namespace=namespace,
@@ -360,7 +368,7 @@ async def explain_spread(namespace: str, name: str, settings: Settings, facts: F
         mode=where.mode,
         code=code,
         reason=reason,
-        injected=spread.constraints(value) if isinstance(value, str) else [],
+        injected=injected,
         present=[{key: value for key, value in each.items() if value is not None} for each in present],
     )
 
