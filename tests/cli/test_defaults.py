@@ -382,3 +382,19 @@ def test_spread_without_the_installed_settings(
 
     assert (result.exit_code, text.exit_code) == (status, status)
     assert (json.loads(result.stdout)["code"] == UNKNOWN, UNKNOWN in text.stdout) == (status == 3, status == 3)
+
+
+def test_a_default_of_the_namespace_is_given_without_the_installed_settings(
+    server: FakeApiServer, ask: Any, tmp_path: Path
+) -> None:
+    for resource in (INSTANCETYPES, CLUSTER_INSTANCETYPES):
+        server.serve(resource)
+    server.put(INSTANCETYPES, "small", SHOP, spec={"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}})
+    own = {names.DEFAULT_INSTANCETYPE_ANNOTATION: "VirtualMachineInstancetype/small"}
+    vm = vm_with({"spec": {"domain": {"devices": {}}}})
+    _, result, *_ = answers(server, ask, tmp_path, labels={"instancetypes": "enforce"}, annotations=own, vm=vm)
+    made, validated = result["judgements"]
+
+    assert result["object"]["spec"]["instancetype"]["name"] == "small"
+    assert [each["code"] for each in made["reasons"]] == ["defaults-injected", UNKNOWN]
+    assert (made["decision"], validated["decision"], result["decision"]) == ("patched", "error", "error")
