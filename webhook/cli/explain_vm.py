@@ -178,11 +178,17 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
             yield Paragraph(f"Note: {explanation.migration.hotplug}.", "yellow")
         if explanation.migration.undecided:
             yield Paragraph(f"Note: {explanation.migration.undecided}.", "yellow")
-    yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in explanation.gaps)
+    yield from _gap_lines(explanation.gaps)
     yield from (Paragraph(f"Warning: {each}.", "yellow") for each in explanation.warnings)
     yield from _default_lines(explanation.defaults)
     yield from _request_lines(explanation)
     yield from _field_lines(explanation)
+
+
+def _gap_lines(gaps: Sequence[str]) -> Iterator[Paragraph]:
+    yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in gaps)
+    if forbidden := next((gap for gap in gaps if "(403)" in gap), ""):
+        yield Paragraph(f"For what you may not read, {unreadable_fix(forbidden, of_one_vm=True)}.", "yellow")
 
 
 def _scheduler_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
