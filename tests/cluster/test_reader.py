@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, broken, why
 from tests.forecast.clusters import node, vm
 from tests.placement.headroom.fleets import starting
 from tests.waiting import PATIENCE
+from webhook.cli.write import dump
 from webhook.cluster import reader
 from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
@@ -177,7 +177,7 @@ async def test_whoever_asks_at_once_gets_the_same_answer(server: FakeApiServer, 
 
 
 def in_files(tmp_path: Path, *objects: Any) -> FileReader:
-    (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all(objects))
+    (tmp_path / "objects.yaml").write_text(dump(objects))
     return FileReader(FilesCluster.load(tmp_path, default_settings()))
 
 
