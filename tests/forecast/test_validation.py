@@ -167,9 +167,14 @@ class Connection:
     def __init__(self, **answers: Any) -> None:
         self.answers = {"GET": status(404), "POST": VM, "PATCH": VM, "served": SERVED} | answers
         self.asked: list[tuple[Any, ...]] = []
+        self.warned: list[str] = []
 
-    async def request(self, method: str, path: str, *rest: Any, **_: Any) -> tuple[int, bytes]:
+    async def request(
+        self, method: str, path: str, *rest: Any, warnings: list[str] | None = None, **_: Any
+    ) -> tuple[int, bytes]:
         self.asked.append((method, path, *rest))
+        if warnings is not None:
+            warnings += self.warned
         answer = self.answers["served" if path == "/apis/kubevirt.io/v1" else method]
         if isinstance(answer, Exception):
             raise answer
@@ -179,8 +184,9 @@ class Connection:
 async def test_a_dry_run_stores_nothing_and_what_exists_is_an_update() -> None:
     strict = {"dryRun": "All", "fieldValidation": "Strict"}
     new, held = Connection(), Connection(GET=VM)
-    assert (await DryRun(new).ask(VM, "shop"), new.asked[-1]) == (([], None), ("POST", PATH, strict, VM))
-    assert await DryRun(held).ask(VM, "shop") == ([], VM)
+    assert (await DryRun(new).ask(VM, "shop"), new.asked[-1]) == (([], None, ()), ("POST", PATH, strict, VM))
+    held.warned = ["use another", "and this"]
+    assert await DryRun(held).ask(VM, "shop") == ([], VM, ("use another", "and this"))
     assert held.asked[-1] == ("PATCH", f"{PATH}/fedora", strict, VM, "application/merge-patch+json")
 
 
@@ -219,7 +225,7 @@ WEBHOOK = status(422, "Invalid", 'admission webhook "a.b" denied the request: no
     ],
 )
 async def test_what_a_dry_run_denies_is_found_where_it_stands(answer: Any, path: Any, code: str) -> None:
-    ((found,), _) = await DryRun(Connection(POST=answer)).ask(VM, "shop")
+    ((found,), *_) = await DryRun(Connection(POST=answer)).ask(VM, "shop")
     assert ([str(part) for part in found.path], found.code) == (list(path), code or common.INVALID_OBJECT)
 
 
@@ -227,7 +233,7 @@ ALICE = 'User "alice" cannot create'
 
 
 async def test_a_kind_that_the_cluster_does_not_serve() -> None:
-    ((found,), _) = await DryRun(Connection(served=status(404))).ask(VM, "shop")
+    ((found,), *_) = await DryRun(Connection(served=status(404))).ask(VM, "shop")
     assert found.path == ("apiVersion",)
 
 

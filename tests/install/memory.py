@@ -78,6 +78,7 @@ class InstallMemory(Transport):
         content_type: str = "application/json",
         *,
         seconds: float = 0,
+        warnings: list[str] | None = None,
     ) -> tuple[int, bytes]:
         if method == "POST" and "metadata" in (body or {}):
             path = f"{path}/{body['metadata']['name']}"

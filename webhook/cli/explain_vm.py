@@ -295,7 +295,9 @@ def _field_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
         return next((place for place, origin in enumerate(_ORDER) if group[0].startswith(origin)), len(_ORDER))
 
     for label, fields in sorted(groups.items(), key=place):
-        yield from (Paragraph(), Paragraph(f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold"))
+        unless = ", unless policies write others" if explanation.settings_gap and label == "KubeVirt default" else ""
+        heading = f"From {label}: {pluralize(len(fields), 'value')} of its VMI{unless}"
+        yield from (Paragraph(), Paragraph(heading, "bold"))
         for field in fields[:_MOST_FIELDS]:
             value = _value(field.value)
             note = " (random in KubeVirt; here derived from the name)" if field.random else ""

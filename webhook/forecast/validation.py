@@ -700,6 +700,20 @@ _DRY_RUN: Final = {"dryRun": "All", "fieldValidation": "Strict"}
 _OPTION: Final = "--server-dry-run"
 
 
+class DryRunAnswer(NamedTuple):
+    """What an API server says of an object.
+
+    Attributes:
+        errors: what it denies.
+        existing: the object of that name that exists already; None: there is none.
+        warnings: what kubectl would print.
+    """
+
+    errors: list[FieldError]
+    existing: Json | None = None
+    warnings: tuple[str, ...] = ()
+
+
 class DryRun:
     """Asks a running API server to take objects, without storing them.
 
@@ -714,8 +728,8 @@ class DryRun:
         self._connection: Final = connection
         self._kinds: Final[dict[str, Mapping[str, Json]]] = {}
 
-    async def ask(self, obj: Json, namespace: str) -> tuple[list[FieldError], Json | None]:
-        """What the API server denies in an object, in a namespace if it names none, and the one that exists already.
+    async def ask(self, obj: Json, namespace: str) -> DryRunAnswer:
+        """What the API server says of an object, in a namespace if it names none.
 
         Raises:
             InputError: the API server does not answer, or the user may not do what the dry run does.
@@ -723,27 +737,28 @@ class DryRun:
         version, kind = str(obj["apiVersion"]), str(obj["kind"])
         kinds = await self._served(version)
         if kind not in kinds:
-            return [FieldError(("apiVersion",), f"the cluster does not serve {quote(kind)} of {quote(version)}")], None
+            return DryRunAnswer(
+                [FieldError(("apiVersion",), f"the cluster does not serve {quote(kind)} of {quote(version)}")]
+            )
         metadata, resource = obj.get("metadata"), kinds[kind]
         metadata = metadata if isinstance(metadata, dict) else {}
         name, inside = metadata.get("name") or "", metadata.get("namespace") or namespace
         if not resource.get("namespaced"):
             inside = ""
         elif not isinstance(inside, str) or not is_segment(inside):
-            return [
-                FieldError(("metadata", "namespace"), f"{quote(str(inside))} can't be the name of a namespace")
-            ], None
+            return DryRunAnswer(
+                [FieldError(("metadata", "namespace"), f"{quote(str(inside))} can't be the name of a namespace")]
+            )
         existing = None
         # A name that no object can have is left to the API server, whose answer names the rule that it breaks.
         if isinstance(name, str) and is_segment(name):
             status, body = await self._request("GET", object_path(version, resource["name"], inside, name))
             existing = msgspec.json.decode(body) if status == 200 else None
-        path = object_path(version, resource["name"], inside, name if existing else "")
-        if existing:
-            status, body = await self._request("PATCH", path, _DRY_RUN, obj, "application/merge-patch+json")
-        else:
-            status, body = await self._request("POST", path, _DRY_RUN, obj)
-        return ([] if status < 300 else self._denials(status, decode_status(body))), existing
+        path, warnings = object_path(version, resource["name"], inside, name if existing else ""), list[str]()
+        request = ("PATCH", path, _DRY_RUN, obj, "application/merge-patch+json") if existing else None
+        status, body = await self._request(*(request or ("POST", path, _DRY_RUN, obj)), warnings=warnings)
+        errors = [] if status < 300 else self._denials(status, decode_status(body))
+        return DryRunAnswer(errors, existing, tuple(map(scrub_prose, warnings)))
 
     async def _served(self, version: str) -> Mapping[str, Json]:
         """The resources of a version by their kind; empty where the cluster does not serve it."""
@@ -757,9 +772,9 @@ class DryRun:
             self._kinds[version] = {each["kind"]: each for each in listed if "/" not in each["name"]}
         return self._kinds[version]
 
-    async def _request(self, *request: Any) -> tuple[int, bytes]:
+    async def _request(self, *request: Any, warnings: list[str] | None = None) -> tuple[int, bytes]:
         try:
-            return await self._connection.request(*request)
+            return await self._connection.request(*request, warnings=warnings)
         except ApiConnectionError as error:
             raise InputError(f"the API server does not answer: {error.why}", _OPTION) from error
 

@@ -41,6 +41,8 @@ from webhook.cli.review.formats import Text
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
 from webhook.forecast.requests import Sending
+from webhook.forecast.validation import DryRun, DryRunAnswer
+from webhook.k8s.documents import Document
 from webhook.policies import registry
 from webhook.settings_file import load
 
@@ -270,6 +272,32 @@ def test_definitions_in_the_clusters_files_say_what_is_known(tmp_path: Path) -> 
     lacking = definition("VirtualMachineClusterPreference", ["requirements.architecture"])
     (directory / "definition.json").write_text(json.dumps(lacking))
     assert decision() != "denied"
+
+
+class WarningDryRun(DryRun):
+    """Of a cluster that takes everything, and warns."""
+
+    def __init__(self, *warnings: str) -> None:
+        self._warnings = warnings
+
+    async def ask(self, obj: Any, namespace: str) -> DryRunAnswer:
+        return DryRunAnswer([], warnings=self._warnings)
+
+
+async def test_the_warnings_of_a_dry_run_are_shown_once() -> None:
+    key = f"{names.DOMAIN}/defaults"
+    made = vm()
+    made["metadata"] |= {"namespace": "apps", "labels": {key: "off"}}
+    settings = load(EXAMPLES / "settings.yaml")
+    cluster = FilesCluster.load(EXAMPLES / "cluster", settings)
+    (own,) = (await Evaluator(cluster, settings, Sending()).evaluate(Document(made, "a.yaml", 1))).warnings
+    policy = "Validation failed for ValidatingAdmissionPolicy 'a' with binding 'a': "
+    others = ["kubevirt-webhook (groups): no rules [group-without-rule]", "spec.running is deprecated"]
+
+    sent = WarningDryRun(f"{policy}{own}", f"{own[:60]}… [cut]", *others)
+    evaluator = Evaluator(cluster, settings, Sending(), dry_run=sent)
+
+    assert (await evaluator.evaluate(Document(made, "a.yaml", 1))).warnings == [own, *others]
 
 
 @pytest.fixture

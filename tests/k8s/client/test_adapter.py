@@ -74,6 +74,25 @@ async def test_over_tls_with_our_service_account(
         await transport.close()
 
 
+async def test_the_warnings_of_an_answer_are_given_to_who_asks(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
+    async def warn(_: web.BaseRequest) -> web.Response:
+        sent = [
+            ("Warning", '299 - "use \\"off\\" \\\\o/"'),
+            ("Warning", "299 - without quotes"),
+            ("Warning", '299 - "é"'),
+        ]
+        return web.json_response({}, headers=sent)
+
+    server = await aiohttp_raw_server(warn)
+    transport = await connect(write(tmp_path, config(cluster={"server": f"http://127.0.0.1:{server.port}"})))
+    warnings: list[str] = []
+    assert await transport.request("POST", "/api/v1/namespaces", body={}, warnings=warnings) == (200, b"{}")
+    await transport.close()
+    assert warnings == ['use "off" \\o/', "é"]
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_followed_by_nobody(
     status: int, tmp_path: Path, aiohttp_raw_server: AiohttpRawServer

@@ -79,14 +79,16 @@ class Evaluator:
         value: dict[str, Any] = document.value
         checked = self.schemas.check(value) if self.schemas else None
         errors, existing = checked.errors if checked else [], None
+        said: tuple[str, ...] = ()
         against = checked.against if checked else ""
         if not errors and self.dry_run and is_of_kubevirt(str(value.get("apiVersion") or "").rpartition("/")[0]):
             try:
-                errors, existing = await self.dry_run.ask(value, self.sending.effective_namespace)
+                errors, existing, said = await self.dry_run.ask(value, self.sending.effective_namespace)
             except InputError as error:
                 raise InputError(error.what, document.where(), error.fix) from None
             against = f"{DRY_RUN_DONE} after it was {against}" if against else DRY_RUN_DONE
         result = self._invalid(document, errors) if errors else await self._evaluate_valid(document, existing)
+        result.warnings += [each for each in said if not any(_says(own, each) for own in result.warnings)]
         result.checked = result.checked or against
         result.unchecked = [*(checked.unchecked if checked else ()), *result.unchecked]
         return result
@@ -328,6 +330,12 @@ def _described(request: dict[str, Any]) -> dict[str, Any]:
         "name": str(request.get("name") or metadata.get("name") or metadata.get("generateName") or ""),
         "user": (request.get("userInfo") or {}).get("username", ""),
     }
+
+
+def _says(own: str, sent: str) -> bool:
+    """Whether a warning says what the cluster has sent, which names the policy of the API server, and may be cut."""
+    begin, cut, _ = sent.partition("…")
+    return own.startswith(begin) if cut else sent.endswith(own)
 
 
 def _misplaced(request: dict[str, Any]) -> list[str]:

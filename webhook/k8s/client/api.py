@@ -99,7 +99,7 @@ class Requests(Protocol):
     Paths start with a slash and are already percent-encoded: `webhook.k8s.paths` makes them.
     """
 
-    async def request(
+    async def request(  # noqa: PLR0913 - the parts of an HTTP request
         self,
         method: str,
         path: str,
@@ -108,8 +108,12 @@ class Requests(Protocol):
         content_type: str = "application/json",
         *,
         seconds: float = ...,
+        warnings: list[str] | None = None,
     ) -> tuple[int, bytes]:
-        """The HTTP status and the whole body of the answer to plain JSON; an `ApiConnectionError` without one."""
+        """The HTTP status and the whole body of the answer to plain JSON; an `ApiConnectionError` without one.
+
+        The answer's warnings, which kubectl prints, are added to a list that is given.
+        """
 
 
 class Transport(Requests, Protocol):

@@ -67,6 +67,10 @@ _CERTIFICATE_PROBLEMS: Final = {
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
+# The value of a header Warning (RFC 7234, 5.5): a code, an agent, and a quoted text.
+_WARNING: Final = re.compile(r'[0-9]{3} \S+ "((?:[^"\\]|\\.)*)"')
+
+
 class KubernetesTransport(Transport):
     """An authenticated connection to one API server; made by `connect`.
 
@@ -106,11 +110,13 @@ class KubernetesTransport(Transport):
         *,
         seconds: float = REQUEST_SECONDS,
         most: int = api.LARGEST_ANSWER_BYTES,
+        warnings: list[str] | None = None,
     ) -> tuple[int, bytes]:
         """The HTTP status, whatever it is, and the whole body of the answer to any request.
 
         Its path is escaped, its query is not; its body is plain JSON. The seconds are those of all of it: of a new
-        login after a 401, of the request after that, and of waiting until others have read theirs.
+        login after a 401, of the request after that, and of waiting until others have read theirs. The answer's
+        warnings are added to a list that is given.
 
         Raises:
             ApiConnectionError: there was no answer within so many seconds; `TooLargeError`: it has over ``most`` bytes.
@@ -120,6 +126,8 @@ class KubernetesTransport(Transport):
                 asyncio.timeout(seconds),
                 self._answer(ApiRequest(method, path, query, _TIMEOUT, body, content_type)) as response,
             ):
+                if warnings is not None:
+                    warnings += _warnings_of(response)
                 return response.status, await self._body(response, most)
         except (aiohttp.ClientError, OSError) as error:
             is_late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -291,3 +299,9 @@ def _clause(error: Exception) -> str:
             is_proxy = isinstance(error, aiohttp.ClientProxyConnectionError)
             return f"no connection to {'the proxy before ' if is_proxy else ''}the API server ({cause})"
     return f"the connection to the API server broke ({type(error).__name__})"
+
+
+def _warnings_of(response: aiohttp.ClientResponse) -> list[str]:
+    """The texts of the answer's warnings."""
+    found = map(_WARNING.match, response.headers.getall("Warning", ()))
+    return [re.sub(r"\\(.)", r"\1", match[1]) for match in found if match]

@@ -70,7 +70,8 @@ def _kind_of(value: Any) -> str:
 
 def _check_string(value: Any) -> str:
     if not isinstance(value, str):
-        raise WrongValue(f"is {_kind_of(value)}, not a string")
+        quotes = "; write it in quotes" if isinstance(value, bool | int | float) else ""
+        raise WrongValue(f"is {_kind_of(value)}, not a string{quotes}")
     return value
 
 

@@ -544,9 +544,9 @@ def no_node(eligibility: Eligibility) -> Reason:
         # Every node may have a taint of its own.
         failures = sorted(failures, key=lambda failure: -failure.count)[:_MAX_CLASSES]
     text = f"{availability(eligibility)}: {', '.join(map(str, failures))}{f' and {more} more reasons' if more else ''}"
-    # To give up what was just requested is not advice.
+    # To give up what was just requested is not advice, nor is it that the VM came from elsewhere.
     for best in eligibility.openings():
-        if best.failures[0].requirement.origin != Origin.ADDED:
+        if best.failures[0].requirement.origin not in (Origin.ADDED, Origin.SOURCE_NODE):
             text += f"; for {best.count} node(s) the only reason is: {best.failures[0].lacking}"
             break
     return Reason(common.NO_ELIGIBLE_NODE, text)
