@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,9 +26,12 @@ from tests.policies.defaults.world import (
 )
 from webhook import names
 from webhook.admission.reasons import common
+from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey
 from webhook.policies.defaults import reasons, rows
+from webhook.policies.defaults.pods import default_term
+from webhook.policies.defaults.views import DefaultedPod
 
 OFF = names.policy_label("defaults")
 MIGRATED = {"kubevirt.io/migrationJobUID": "m"}
@@ -190,3 +195,16 @@ def test_an_annotation_says_what_was_added() -> None:
     annotations = after(pod(recorded()))["metadata"]["annotations"]
     assert annotations[rows.TOLERATIONS.annotation] == encoded([GPU])
     assert annotations[rows.PREFERRED_AFFINITY.annotation] == encoded([FAST])
+
+
+def test_what_a_tenant_wrote_is_paid_for_with_each_default() -> None:
+    """Tolerations, and the record of the affinity, which whoever owns the VM may write."""
+    tolerations = [{"key": str(number)} for number in range(100)]
+    with pytest.raises(TooComplex, match="tolerations"):
+        StepBudget(150).run(rows.other_tolerations, tolerations, [GPU, GPU])
+    settings = section(**required(term(POOL, DISK)))
+    forged = {rows.REQUIRED_AFFINITY.annotation: json.dumps([term(*[POOL] * 100)])}
+    launcher = msgspec.convert(pod(forged), DefaultedPod)
+    assert default_term(launcher, settings) == [term(POOL)]
+    with pytest.raises(TooComplex, match="expressions of the recorded node affinity"):
+        StepBudget(150).run(default_term, launcher, settings)

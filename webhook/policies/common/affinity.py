@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from webhook.admission.step_budget import spend
+
 Json = dict[str, Any]
 
 
 def add_missing(present: list[Json], added: list[Json]) -> list[Json]:
     """A list whose items count one by one, such as preferences and terms between pods, and what it lacks."""
+    spend(len(present) * len(added), "terms of the affinity")
     return [*present, *(each for each in added if each not in present)]
 
 
@@ -25,5 +28,6 @@ def _add_to(term: Json, expressions: list[Json]) -> Json:
     present = term.get("matchExpressions") or []
     if not isinstance(present, list) or not (present or term.get("matchFields")):
         return term
+    spend(len(present) * len(expressions), "expressions of the node affinity")
     missing = [each for each in expressions if each not in present]
     return {**term, "matchExpressions": [*present, *missing]} if missing else term

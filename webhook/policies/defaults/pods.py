@@ -79,6 +79,7 @@ def default_term(pod: DefaultedPod, settings: DefaultsSettings) -> list[Json] | 
         return []
     match recorded_in(pod, rows.REQUIRED_AFFINITY):
         case [{"matchExpressions": [*recorded]}]:
+            spend(len(wanted) * len(recorded), "expressions of the recorded node affinity")
             expressions = [each for each in wanted if each in recorded]
             return [{"matchExpressions": expressions}] if expressions else []
     return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from webhook import names
 from webhook.admission.decision import Decision, Reason, allow
+from webhook.admission.step_budget import spend
 from webhook.k8s.json_tree import ABSENT
 from webhook.k8s.types.scheduling import PREFERRED, REQUIRED
 from webhook.policies.common.affinity import add_expressions, add_missing
@@ -90,8 +91,9 @@ def add_tolerations(present: list[Json], default: list[Json]) -> list[Json]:
     return [*present, *other_tolerations(present, default)]
 
 
-def other_tolerations(present: Iterable[Json], default: Iterable[Json]) -> list[Json]:
+def other_tolerations(present: Sequence[Json], default: Sequence[Json]) -> list[Json]:
     """The default tolerations of keys and effects that the owner's have not."""
+    spend(len(present) * len(default), "tolerations")
     there = [_key_and_effect(each) for each in present]
     return [each for each in default if _key_and_effect(each) not in there]
 
