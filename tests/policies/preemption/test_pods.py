@@ -154,12 +154,27 @@ def test_the_settings_say_for_whom_and_how_many() -> None:
 @pytest.mark.control("preemptors-kept-waiting")
 def test_a_vm_that_is_migrated_again_and_again_is_waited_for_no_longer_than_by_one_migration() -> None:
     failed = migration(301, phase="Failed", ended=10, name="mine-1")
-    now = migration(5, name="mine-2")
-    assert decide(facts(failed, now)).code == reasons.OVERDUE
-    assert decide(facts(failed, now), deadline_seconds=302).code == reasons.WAITS
-    assert decide(facts(failed, now), window_seconds=10).code == reasons.WAITS
+    now, asked = migration(5, name="mine-2"), review(victim(ago=310))
+    assert decide(facts(failed, now), asked).code == reasons.OVERDUE
+    assert decide(facts(failed, now), asked, deadline_seconds=302).code == reasons.WAITS
+    assert decide(facts(failed, now), asked, window_seconds=10).code == reasons.WAITS
     moved_here = migration(301, phase="Succeeded", ended=10, name="mine-1")
-    assert decide(facts(moved_here, now)).code == reasons.WAITS
+    assert decide(facts(moved_here, now), asked).code == reasons.WAITS
+
+
+def test_what_failed_before_anybody_asked_for_the_room_takes_none_of_the_time() -> None:
+    """Whatever is promised when a migration is requested holds while it runs."""
+
+    def said(known: dict[Any, object], ago: float) -> tuple[str, str]:
+        decision = decide(known, review(victim(ago=ago)))
+        return decision.code, decision.reasons[0].text.partition("which may take ")[2]
+
+    earlier = migration(410, phase="Failed", ended=400, name="mine-1")
+    assert said(facts(earlier), 1) == (reasons.MIGRATION_REQUESTED, "300s")
+    assert said(facts(earlier, migration(10)), 11) == (reasons.WAITS, "290s more")
+    # One that has failed since then has taken some of it.
+    meanwhile = migration(20, phase="Failed", ended=5, name="mine-2")
+    assert said(facts(meanwhile), 15) == (reasons.MIGRATION_REQUESTED, "285s")
 
 
 @pytest.mark.control("reviews-that-move-vms")

@@ -141,6 +141,7 @@ class _Deletion:
         self._vmi: Final = vmi
         self._namespace: Final = namespace
         self._by_scheduler: Final = by_scheduler
+        self._reason: Final = BY_SCHEDULER if by_scheduler else BY_TAINT
         self._facts: Final = facts
         self._settings: Final = settings
         self._vm: Final = f"{namespace}/{vmi.meta.name}"
@@ -196,10 +197,9 @@ class _Deletion:
         Those that failed a moment ago count with it: else who migrates a VM again and again could keep a preemptor out.
         """
         deadline = self._settings.deadline_seconds
-        tries = (migration, *(each for each in own if each.phase == _FAILED and self._is_recent(each)))
-        begun = [unix_time(each.meta.creation_timestamp) for each in tries]
-        known = [at for at in (*begun, self._waiting_since()) if at is not None]
-        ago = max(0, math.floor(self._facts.now - min(known))) if begun[0] is not None else deadline
+        begun = unix_time(migration.meta.creation_timestamp)
+        known = [at for at in (begun, self._failing_since(own), self._waiting_since()) if at is not None]
+        ago = max(0, math.floor(self._facts.now - min(known))) if begun is not None else deadline
         if ago >= deadline:
             return allow(reasons.overdue(self._vm, str(ago)))
         left = deadline - ago
@@ -224,14 +224,14 @@ class _Deletion:
         # KubeVirt keeps some that have ended: another one for the same pod could not be created.
         if any(each.meta.name == taken or self._is_recent(each) for each in requested):
             return allow(reasons.recent(self._vm))
-        reason = BY_SCHEDULER if self._by_scheduler else BY_TAINT
-        since = self._pod.disrupted_since(reason)
-        if since is None:
+        reason = self._reason
+        disrupted_since = self._pod.disrupted_since(reason)
+        if disrupted_since is None:
             return allow(reasons.not_disrupted(reason))
-        if now - since >= _BEGIN_SECONDS:
+        if now - disrupted_since >= _BEGIN_SECONDS:
             return allow(reasons.not_begun(self._vm, str(_BEGIN_SECONDS)))
-        since = self._waiting_since()
-        waited = 0 if since is None else max(0, math.floor(now - since))
+        known = [at for at in (self._failing_since(own), self._waiting_since()) if at is not None]
+        waited = max(0, math.floor(now - min(known))) if known else 0
         left = settings.deadline_seconds - waited
         if left <= 0:
             return allow(reasons.waited(self._pod.node_name, waited))
@@ -261,6 +261,16 @@ class _Deletion:
         stored = next((each for each in listed if meta.uid and each.meta.uid == meta.uid), None)
         is_same = stored is not None and stored.meta.controller_owner() == meta.controller_owner()
         return stored is not None and is_same and stored.disrupted_since(reason) is not None
+
+    def _failing_since(self, own: Iterable[Migration]) -> float | None:
+        """Since when the VM has been waited for without success; None: none of its migrations failed a moment ago.
+
+        What failed before anybody asked for the pod's deletion has kept nobody waiting.
+        """
+        asked = self._pod.disrupted_since(self._reason) or 0
+        failed = [each for each in own if each.phase == _FAILED and self._is_recent(each)]
+        begun = (unix_time(each.meta.creation_timestamp) for each in failed if (each.ended_at or asked) >= asked)
+        return min((max(at, asked) for at in begun if at is not None), default=None)
 
     def _is_recent(self, ended: Migration) -> bool:
         now = self._facts.now

@@ -76,11 +76,12 @@ ended: Final = Reason(ENDED, "the pod has ended, and its room is free; schedule 
 OVERDUE: Final = _allowed(
     "migration-overdue",
     "The migration takes longer than preemption.deadlineSeconds, together with those of the VM that have failed within"
-    " preemption.windowSeconds. Or it takes longer than KubeVirt gives a VM of its size (completionTimeoutPerGiB), and"
-    " KubeVirt has not ended it. Or the waiting pod has waited so long for other VMs that had to move for it.",
+    " preemption.windowSeconds, and since its room was first asked for. Or it takes longer than KubeVirt gives a VM of"
+    " its size (completionTimeoutPerGiB), and KubeVirt has not ended it. Or the waiting pod has waited so long for"
+    " other VMs that had to move for it.",
     "Raise the setting if VMs of this size take longer; see how fast they migrate in KubeVirt's metrics.",
 )
-overdue: Final = about_two(OVERDUE, "VM %s has been moving for %ss, which is longer than the deadline")
+overdue: Final = about_two(OVERDUE, "VM %s has not moved after %ss, which is the deadline or longer")
 
 
 def not_aborted(vm: str, ago: int) -> Reason:
