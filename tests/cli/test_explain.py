@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shlex
@@ -573,6 +574,23 @@ def test_what_a_drain_of_its_node_would_hear(license_of: str, status: str, tmp_p
     assert [each.decision for each in drain.policies if each.policy == "groups"] == [status]
     allowed = status == "allowed"
     assert drain.outcome == ("KubeVirt migrates the VM" if allowed else "the eviction is denied, and the drain waits")
+
+
+@pytest.mark.parametrize("target", ["virt-launcher-web-aaaaa", "virt-launcher-web-zzzzz"])
+def test_while_a_vm_migrates_it_is_asked_about_the_pod_that_it_runs_in(tmp_path: Path, target: str) -> None:
+    """The migration's target pod has a node, too, and a name that comes before or after."""
+    copied = among_examples(tmp_path)
+    file = copied / "migrations.yaml"
+    objects = [each for each in yaml.safe_load_all(file.read_text()) if each]
+    current = next(each for each in objects if each["metadata"]["name"] == "virt-launcher-web-x7k2p")
+    moving = copy.deepcopy(current)
+    moving["metadata"] |= {"name": target, "uid": "target"}
+    moving["spec"]["nodeName"] = "node-5"
+    file.write_text(yaml.safe_dump_all([*objects, moving]))
+    found = msgspec.convert(json.loads(explain("vm", copied, "shop/web", "-o", "json").stdout), VmExplanation)
+    codes = {reason.code for each in found.requests for policy in each.policies for reason in policy.reasons}
+    assert "Eviction" in {each.kind for each in found.requests}
+    assert "not-the-current-pod" not in codes
 
 
 def test_a_drain_waits_for_a_vm_that_no_other_node_can_take(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.releases.release import Release
-from webhook.kubevirt.resources import KUBEVIRTS, UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS, VMIS
+from webhook.kubevirt.resources import KUBEVIRTS, STORED_VMS, UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS, VMIS
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.views import KubeVirt, VirtualMachine, VirtualMachineInstance
 from webhook.kubevirt.vm import creation
@@ -502,10 +502,15 @@ class _VmExplainer:
         migration = None
         if node:
             migration = await self._readable("where it could migrate to", self._migration())
-        if running and node:
-            reports += await self._when_running(running, configuration, migration)
+        pods = await self._pods(running) if running else ()
+        if placed and node:
+            reports += await self._when_running(placed, _pod_of(pods, node), configuration, migration)
+        # One that waits for a node has been given its defaults, too.
+        given = _pod_of(pods, node) or next(reversed(pods), None)
         defaults = (
-            await self._readable("which defaults it has", self._defaults(owned, running, vmi, pod)) if vmi else None
+            await self._readable("which defaults it has", self._defaults(owned, running, given, vmi, pod))
+            if vmi
+            else None
         )
         waiting = await self._readable("why it waits", self._waiting(placed, running)) if placed and running else ""
         knows_scheduler = self._knows_scheduler(reports)
@@ -564,7 +569,8 @@ class _VmExplainer:
             return None
 
     async def _read(self, kind: str) -> Json | None:
-        resource = UNSTRUCTURED_VMS if kind == "VirtualMachine" else UNSTRUCTURED_VMIS
+        # KubeVirt writes a VM's generation into its VMI.
+        resource = STORED_VMS if kind == "VirtualMachine" else UNSTRUCTURED_VMIS
         obj = await self._sources.once.read(ObjectKey(resource, *self._place), self._deadline)
         if isinstance(obj, Unavailable):
             raise Unreadable(f"{kind} {'/'.join(self._place)} cannot be read: {obj.why}")
@@ -573,35 +579,34 @@ class _VmExplainer:
         assert isinstance(obj, Unstructured)
         plain = obj.plain()
         metadata = {key: value for key, value in plain["metadata"].items() if value is not None}
+        metadata.pop("resourceVersion", None)
         return {**plain, "kind": kind, "apiVersion": plain["apiVersion"] or "kubevirt.io/v1", "metadata": metadata}
 
     async def _when_running(
-        self, running: Json, configuration: ClusterConfig, to: MigrationExplanation | None
+        self, placed: Vmi, pod: LauncherPod | None, configuration: ClusterConfig, to: MigrationExplanation | None
     ) -> list[RequestReport]:
-        """What the policies do with a migration, with evictions, and when its pod must go."""
+        """What the policies do with a migration, with evictions of the pod that it runs in, and when that must go."""
         namespace, name = self._place
         _, migration = await self._create(migration_of(namespace, name), by_owner=True)
         reports = [migration]
-        present = [each for each in await self._pods(running) if each.node_name]
+        if pod is None:
+            return reports
         requester = next(iter(self._settings.of(EvictionSettings).requesters), "")
-        if present and requester:
-            eviction = eviction_of(namespace, present[-1].meta.name or "", requester)
+        if requester:
+            eviction = eviction_of(namespace, pod.meta.name or "", requester)
             _, report = await self._create(eviction, by_owner=True)
             reports.append(report)
-        if present:
-            last = present[-1]
-            eviction = eviction_of(namespace, last.meta.name or "")
-            around = self._sources.cluster, self._settings, self._deadline
-            placed = self._placed(running)
-            effect = _effect_of_drain(eviction_effect(placed, configuration.eviction_strategy), to) if placed else ""
-            reports.append(await drain(*around, eviction, last.node_name, effect=effect))
-        if present and (users := self._settings.of(PreemptionSettings).taint_controllers):
-            pod = tainted_away(present[-1], namespace, time.time())
-            reports.append(await remove(self._sources.cluster, self._settings, self._deadline, pod, by=users[0]))
+        eviction = eviction_of(namespace, pod.meta.name or "")
+        around = self._sources.cluster, self._settings, self._deadline
+        effect = _effect_of_drain(eviction_effect(placed, configuration.eviction_strategy), to)
+        reports.append(await drain(*around, eviction, pod.node_name, effect=effect))
+        if users := self._settings.of(PreemptionSettings).taint_controllers:
+            tainted = tainted_away(pod, namespace, time.time())
+            reports.append(await remove(self._sources.cluster, self._settings, self._deadline, tainted, by=users[0]))
         return reports
 
     async def _defaults(
-        self, owned: Json, running: Json | None, vmi: Json, pod: Json | None
+        self, owned: Json, running: Json | None, current: LauncherPod | None, vmi: Json, pod: Json | None
     ) -> tuple[DefaultReport, ...]:
         """The defaults of the VM, whose VMI its owner has so: ``owned``. Its next start makes ``vmi`` and ``pod``."""
         place = await self._sources.once.read(NamespaceKey(self._place[0]), self._deadline)
@@ -611,10 +616,7 @@ class _VmExplainer:
         section = self._settings.of(DefaultsSettings).with_annotations(annotations)
         given: dict[str, str] = {}
         if running:
-            pods = await self._pods(running)
-            # One that waits for a node has been given its defaults, too.
-            pod_of_vm = next((each for each in reversed(pods) if each.node_name), pods[-1] if pods else None)
-            present = (pod_of_vm.meta.annotations if pod_of_vm else None) or {}
+            present = (current.meta.annotations if current else None) or {}
             given = {**present, **(running["metadata"].get("annotations") or {})}
         following = (pod or vmi)["metadata"].get("annotations") or {}
         once = self._sources.once
@@ -796,6 +798,12 @@ def _field_reports(created: Created, vmi: Json, base: Json, uuids: StandInUuids)
             is_vmis = base["kind"] == "VirtualMachineInstance" and field.origin.value == "vm"
             label = "vmi" if is_vmis else field.origin.value
             yield FieldReport(field.path, field.value, label, named.name if named else "", field.stand_in)
+
+
+def _pod_of(pods: Iterable[LauncherPod], node: str) -> LauncherPod | None:
+    """The pod that a VM on a node runs in; while it migrates, it has one on another node, too."""
+    present = (each for each in pods if each.node_name == node)
+    return max(present, key=lambda each: each.meta.creation_timestamp or "", default=None)
 
 
 def _annotated_paths(vmi: Json, base: Json) -> tuple[str, ...]:
