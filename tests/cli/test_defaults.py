@@ -16,7 +16,7 @@ from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.golden_files import Golden
 from webhook import names
 from webhook.cluster import selection
-from webhook.forecast.validation import DryRun
+from webhook.forecast.validation import DryRun, DryRunAnswer
 from webhook.install.registration import configurations
 from webhook.install.stored_settings import NAME
 from webhook.install.webhooks import CONFIGURATIONS
@@ -351,8 +351,8 @@ def test_a_dry_run_decides_without_the_installed_settings(
 ) -> None:
     """The cluster, which knows its settings, has said what becomes of the VM."""
 
-    async def accepted(*_: object) -> tuple[list[object], None]:
-        return [], None
+    async def accepted(*_: object) -> DryRunAnswer:
+        return DryRunAnswer([])
 
     monkeypatch.setattr(DryRun, "ask", accepted)
     forbid(server, CONFIG_MAPS.path(NAME, NAME))

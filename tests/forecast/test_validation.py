@@ -243,10 +243,11 @@ async def test_a_kind_that_the_cluster_does_not_serve() -> None:
         (status(403, "Forbidden", f"x is forbidden: {ALICE} resource x"), ALICE),
         (status(500, "InternalError", "etcd"), "status 500"),
         (ApiConnectionError("connection refused"), "connection refused"),
+        (status(409, "AlreadyExists", "already exists"), "fedora.* exists.*grant get and patch on virtualmachines"),
     ],
 )
 async def test_an_answer_that_says_nothing_of_the_object_is_no_finding(answer: Any, part: str) -> None:
-    """A 403 is about the user: what the cluster would say of the object stays unknown."""
+    """A 403 is about the user: what the cluster would say of the object stays unknown; as of one that he can't read."""
     with pytest.raises(InputError, match=part):
         await DryRun(Connection(POST=answer)).ask(VM, "shop")
 

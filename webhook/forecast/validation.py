@@ -757,6 +757,10 @@ class DryRun:
         path, warnings = object_path(version, resource["name"], inside, name if existing else ""), list[str]()
         request = ("PATCH", path, _DRY_RUN, obj, "application/merge-patch+json") if existing else None
         status, body = await self._request(*(request or ("POST", path, _DRY_RUN, obj)), warnings=warnings)
+        if status == 409 and isinstance(name, str) and not existing:
+            # Whoever may not read an object is not told by that answer that it exists; by this one, so.
+            what = f"{kind} {quote(name)} exists, and your user may not read it, as a dry run of its update must"
+            raise InputError(what, _OPTION, f"grant get and patch on {resource['name']}, or leave the option out")
         errors = [] if status < 300 else self._denials(status, decode_status(body))
         return DryRunAnswer(errors, existing, tuple(map(scrub_prose, warnings)))
 

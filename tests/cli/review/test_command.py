@@ -38,8 +38,10 @@ from webhook.cli.review import command as batch
 from webhook.cli.review.command import BatchJob, Written, default_jobs, evaluate_in_processes, progress
 from webhook.cli.review.evaluation import Evaluator
 from webhook.cli.review.formats import Text
+from webhook.cli.review.result import Summary
 from webhook.cluster.files import FilesCluster
-from webhook.errors import InputError
+from webhook.errors import InputError, Unavailable
+from webhook.facts import NamespaceKey
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import DryRun, DryRunAnswer
 from webhook.k8s.documents import Document
@@ -298,6 +300,33 @@ async def test_the_warnings_of_a_dry_run_are_shown_once() -> None:
     evaluator = Evaluator(cluster, settings, Sending(), dry_run=sent)
 
     assert (await evaluator.evaluate(Document(made, "a.yaml", 1))).warnings == [own, *others]
+
+
+async def test_what_could_not_be_read_here_says_nothing_of_what_the_cluster_has_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pipeline's user may create VMs, and read nothing else."""
+    peek = FilesCluster.peek
+    denied = Unavailable("grant get on namespaces")
+    monkeypatch.setattr(
+        FilesCluster, "peek", lambda self, key: denied if isinstance(key, NamespaceKey) else peek(self, key)
+    )
+    settings = load(EXAMPLES / "settings.yaml")
+    cluster = FilesCluster.load(EXAMPLES / "cluster", settings)
+    made = vm()
+    made["metadata"] |= {"namespace": "apps"}
+    document = Document(made, "a.yaml", 1)
+    alone = await Evaluator(cluster, settings, Sending()).evaluate(document)
+    asking = await Evaluator(cluster, settings, Sending(), dry_run=WarningDryRun("it says this")).evaluate(document)
+
+    assert (alone.severity, "grant get on namespaces" in "".join(alone.warnings)) == ("unevaluated", True)
+    assert (asking.severity, asking.decision, asking.warnings) == ("warned", "allowed", ["it says this"])
+
+
+def test_a_warning_counts_beside_what_was_not_evaluated() -> None:
+    summary = Summary()
+    summary.add(result(decision="error", warnings=["correct the label"]))
+    assert (summary.exit_status("deny"), summary.exit_status("warn")) == (3, 1)
 
 
 @pytest.fixture

@@ -201,16 +201,18 @@ class Evaluator:
         reasons = [_as_read_here(reason) for reason in evaluation.decision.reasons]
         judgement |= {"decision": evaluation.label, "reasons": msgspec.to_builtins(reasons)}
         result.judgements.append(judgement | {"changes": msgspec.to_builtins(evaluation.decision.changes)})
-        # Like kubectl, which prints a warning once. The server warns of no health that it alone knows.
-        sent = [each for each in evaluation.outcome.warnings if not each.endswith(f"[{SCHEDULER_HEALTH_UNKNOWN}]")]
-        result.warnings.extend(each for each in sent if each not in result.warnings)
         label = evaluation.label
-        if is_uncertain(reasons) and self._has_decided(request, result):
-            label = "allowed"
-        result.decision = max(result.decision, label, key=WEIGHT.index)
-        if evaluation.outcome.denial:
-            result.message = evaluation.outcome.denial.message
-            return
+        if (label == "error" or is_uncertain(reasons)) and self._has_decided(request, result):
+            # What could not be read here says nothing of the request: the cluster has taken it.
+            result.decision = max(result.decision, "allowed", key=WEIGHT.index)
+        else:
+            # Like kubectl, which prints a warning once. The server warns of no health that it alone knows.
+            sent = [each for each in evaluation.outcome.warnings if not each.endswith(f"[{SCHEDULER_HEALTH_UNKNOWN}]")]
+            result.warnings.extend(each for each in sent if each not in result.warnings)
+            result.decision = max(result.decision, label, key=WEIGHT.index)
+            if evaluation.outcome.denial:
+                result.message = evaluation.outcome.denial.message
+                return
         operations = msgspec.json.decode(evaluation.patch) if evaluation.patch else []
         result.patch.extend(operations)
         # What is not read is not made: applying costs more than the evaluation.

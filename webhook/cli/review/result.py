@@ -219,7 +219,8 @@ class Summary(msgspec.Struct):
         """0 if all is allowed, 1 denied (also warned where ``fail_on`` is ``warn``), 2 bad input, 3 not evaluated."""
         if self.mistakes:
             return 2
-        if self.severities["denied"] or (fail_on == "warn" and self.severities["warned"]):
+        is_warned = self.severities["warned"] or self.warnings
+        if self.severities["denied"] or (fail_on == "warn" and is_warned):
             return 1
         return NOT_EVALUATED if self.severities["unevaluated"] else 0
 
