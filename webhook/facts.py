@@ -230,7 +230,7 @@ async def find_none(_vmi: Vmi, _pod: LauncherPod | None, _namespace: str, _facts
 
 
 class Facts:
-    """The facts of one review: each is read at most once, and a later answer never replaces an earlier one.
+    """The facts of one review: each is read once, unless `again`, and a later answer never replaces an earlier one.
 
     Args:
         now: Unix time of the review in seconds; policies have no clock of their own.
@@ -311,6 +311,12 @@ class Facts:
         missing = tuple(dict.fromkeys(key for key in keys if self._known(key) is NOT_READ))
         if missing:
             self._learn(zip(missing, await _answers(missing), strict=True))
+
+    async def again(self, key: Key[T]) -> T | None | Unavailable:
+        """A fact as the API server has it now, where what this review has read before may have changed meanwhile."""
+        answers: Sequence[Any] = await _answers((uncached_key(key),))
+        answer: T | None | Unavailable = answers[0]
+        return answer
 
     def uncached(self) -> Facts:
         """These facts, with objects and lists read from the API server instead of from memory.

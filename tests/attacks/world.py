@@ -15,6 +15,7 @@ from tests.annotations import MISTAKES
 from tests.attacks import schema
 from tests.attacks.schema import Fields, Node, Path
 from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json, changed, read_node
+from tests.policies.decisions import answered
 from tests.policies.defaults import world as of_defaults
 from tests.policies.eviction import world as eviction
 from tests.policies.groups import world as of_groups
@@ -41,7 +42,6 @@ from webhook.facts import (
     ObjectKey,
     SchedulerKey,
     VmiKey,
-    from_memory,
     uncached_key,
 )
 from webhook.k8s.types.core import TargetPod
@@ -157,7 +157,8 @@ class AttackWorld:
 
         def call() -> object:
             obj = self.endpoint.object_of(request)
-            decision = from_memory(self.endpoint.handler(obj, request, headroom.deciding(Facts.of(facts)), settings))
+            handling = self.endpoint.handler(obj, request, headroom.judging(Facts.of(facts)), settings)
+            decision, _ = answered(handling, headroom.again(facts))
             return make_patch(obj, decision.under(names.ENFORCE, self.endpoint.policy).changes)
 
         return call

@@ -348,7 +348,7 @@ def test_cleanup(api: InstallMemory, golden: Golden) -> None:
     golden(run("cleanup", "--dry-run").output)
     assert api.wrote == []
 
-    assert run("cleanup").output.endswith("cleaned 1/1 VM\n")
+    assert run("cleanup").output.endswith("cleaned 1/1 VM\n1 running VM keeps what is skipped above\n")
     assert run("cleanup", "--allow-restart-required").output.endswith("cleaned 1/1 VM\n")
     assert run("cleanup").output == f"cluster: {CLUSTER}\nno VM to clean\n"
     api.put("/api/v1/namespaces/shop/pods/one", {"metadata": {"annotations": {S: "kubevirt"}}})

@@ -48,13 +48,18 @@ def always(decision: Decision) -> Handler[Any, Any]:
     return policy
 
 
-def evaluate(path: str, body: Json, facts: Facts, settings: Any) -> Decision:
-    """The decision of the endpoint at a path."""
+def deciding(path: str, body: Json, facts: Facts, settings: Any) -> Coroutine[Any, Any, Decision]:
+    """What the endpoint at a path does with a review, which awaits facts alone."""
     endpoint = BY_PATH[path]
     received = endpoint.codec.decode(msgspec.json.encode(body))
     assert not received.malformed
     request = received.request
-    return from_memory(endpoint.handler(endpoint.object_of(request), request, facts, settings))
+    return endpoint.handler(endpoint.object_of(request), request, facts, settings)
+
+
+def evaluate(path: str, body: Json, facts: Facts, settings: Any) -> Decision:
+    """The decision of the endpoint at a path."""
+    return from_memory(deciding(path, body, facts, settings))
 
 
 def changes(decision: Decision) -> dict[tuple[str, ...], Any]:

@@ -119,8 +119,8 @@ def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -
 
     The policies are run on the requests of the VM's life as if they were sent now; nothing is sent or changed.
 
-    Exit status 0 if the VM is accepted, 1 if a policy or KubeVirt would deny it, 2 on invalid input, or if the VM does
-    not exist, 3 if the cluster cannot be read.
+    Exit status 0 if the VM is accepted, also if its pod is denied as yet, 1 if a policy or KubeVirt would deny the VM
+    or its VMI, 2 on invalid input, or if the VM does not exist, 3 if the cluster cannot be read.
     """
     require_single_source(*source)
     vm_name = namespaces.complete(vm_name, source)

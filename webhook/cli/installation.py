@@ -395,6 +395,8 @@ async def cleanup(
                     failed += 1
                     write.error(f"{subject}: {problem}")
             write.line(f"cleaned {len(todo) - failed}/{vms}")
+        if left := sum(bool(task.left) for task in tasks):
+            write.line(f"{pluralize(left, 'running VM')} {'keeps' if left == 1 else 'keep'} what is skipped above")
         vmis, pods = await cleaning.remaining(api, place)
         if vmis or pods:
             objects = f"{pluralize(vmis, 'VMI')} and {pluralize(pods, 'launcher pod')}"

@@ -10,6 +10,7 @@ does not have, in both of its webhooks (pkg/util/openapi, pkg/util/webhooks: Val
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -193,7 +194,7 @@ class Schemas:
             served = " or ".join(f"{group}/{each}" for each in schema.versions)
             text = f"{quote(f'{group}/{version}')} is not served for {kind}; use {served}"
             return Checked([FieldError(("apiVersion",), text)], schema.against)
-        errors = [*_check_metadata(obj, schema.namespaced)]
+        errors = [*islice(_check_metadata(obj, schema.namespaced), _MOST_ERRORS)]
         fields_schema = schema.versions[version]
         if fields_schema is None:
             return Checked(errors, f"{kind}: only version, kind and metadata were checked, its fields are not known")
@@ -333,7 +334,7 @@ def _check_metadata(obj: Json, namespaced: bool) -> Iterator[FieldError]:
     if not isinstance(metadata, dict):
         yield FieldError(("metadata",), "metadata must be an object with a name")
         return
-    malformed = [*check_structure(_METADATA, metadata, ("metadata",))]
+    malformed = [*islice(check_structure(_METADATA, metadata, ("metadata",)), _MOST_ERRORS)]
     yield from malformed
     if malformed:
         return
@@ -586,13 +587,13 @@ def _check_duplicates(schema: Json, value: list[Any], path: Path) -> Iterator[Fi
     if kind not in ("set", "map"):
         return
     defaults = {key: each.get("default") for key, each in ((schema.get("items") or {}).get("properties") or {}).items()}
-    seen = []
+    seen = set()
     for index, item in enumerate(value):
         is_map = kind == "map" and isinstance(item, dict)
-        identity = [item.get(key, defaults.get(key)) for key in keys] if is_map else item
+        identity = json.dumps([item.get(key, defaults.get(key)) for key in keys] if is_map else item, sort_keys=True)
         if identity in seen:
             yield FieldError((*path, index), f"{_name((*path, index))} is a duplicate")
-        seen.append(identity)
+        seen.add(identity)
 
 
 def _has_type(schema: Json, value: Any) -> bool:

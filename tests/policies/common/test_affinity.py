@@ -14,12 +14,12 @@ EXPRESSIONS: list[Json] = [{"key": f"zone-{number}", "operator": "Exists"} for n
 
 def test_whatever_an_owner_wrote_stays_and_what_is_there_is_not_added_again() -> None:
     assert add_missing(EXPRESSIONS[:2], EXPRESSIONS[1:3]) == EXPRESSIONS[:3]
-    terms = [{"matchExpressions": EXPRESSIONS[:2]}, {"matchFields": [{"key": "metadata.name"}]}]
+    terms: list[Json] = [{"matchExpressions": EXPRESSIONS[:2]}, {"matchFields": [{"key": "metadata.name"}]}]
     assert add_expressions(terms, [{"matchExpressions": EXPRESSIONS[1:3]}]) == [
         {"matchExpressions": EXPRESSIONS[:3]},
         {"matchFields": [{"key": "metadata.name"}], "matchExpressions": EXPRESSIONS[1:3]},
     ]
-    nothing = [{}, {"matchExpressions": []}, {"matchExpressions": "text"}]
+    nothing: list[Json] = [{}, {"matchExpressions": []}, {"matchExpressions": "text"}]
     assert add_expressions(nothing, [{"matchExpressions": EXPRESSIONS}]) == nothing
 
 

@@ -8,18 +8,21 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.builders import Json
+from tests.builders import Json, changed
 from tests.forecast.clusters import vm
 from tests.placement.headroom.fleets import placed
-from tests.policies.headroom.world import QUOTAS_OF_DEMO, cluster, decide, facts, review, starting_pod
+from tests.policies.decisions import answered, deciding
+from tests.policies.headroom.world import PATH, QUOTAS_OF_DEMO, cluster, decide, facts, review, starting_pod
 from webhook.admission.reasons import common
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import Unavailable
-from webhook.facts import HeadroomKey
+from webhook.facts import Facts, HeadroomKey, VerdictKey, uncached_key
 from webhook.placement.headroom.pods import PlacedPod
+from webhook.placement.headroom.verdicts import Verdict
 from webhook.placement.machines import JOB_UID
 from webhook.placement.quota import ResourceQuota
 from webhook.policies.headroom import reasons
+from webhook.policies.headroom.settings import HeadroomSettings
 
 
 def quota(hard: str, used: str) -> ResourceQuota:
@@ -167,3 +170,30 @@ class TestQuota:
         found.reserve(other)
         assert decide(facts(found, quota("3Gi", "1Gi"))).code == reasons.NO_MIGRATION
         assert decide(facts(found, quota("4Gi", "1Gi"))).code == reasons.KEPT
+
+    @pytest.mark.parametrize("is_seen", [False, True])
+    def test_what_was_admitted_while_a_start_waited_counts(
+        self, is_seen: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A pod that is seen is no longer about to be created; the quota counts it, as it is now and was not before."""
+        found, other = cluster(full=True), running("other", "1Gi")
+        found.put_vm(other.of_vm, found._vms["demo", "web01"])
+        # What the losses are does not matter here, only that they have to be simulated.
+        monkeypatch.setattr(found, "peek", lambda _: None)
+
+        class Meanwhile(dict[Any, object]):
+            def __missing__(self, key: VerdictKey) -> Verdict:
+                found.reserve(other)
+                if is_seen:
+                    found.put_pod(other)
+                found.reserve(key.start.pod)
+                return Verdict("kept", "simulation")
+
+        known = Facts.of(facts(found, quota("3Gi", "1Gi")))
+        now = {uncached_key(QUOTAS_OF_DEMO): (quota("3Gi", "2Gi" if is_seen else "1Gi"),)}
+        section: Any = changed(HeadroomSettings(), enabled=True)
+        decision, _ = answered(deciding(PATH, review(starting_pod("1Gi")), known, section), Meanwhile(now))
+
+        assert decision.code == reasons.NO_MIGRATION
+        # What was denied holds no room.
+        assert ("demo", "web01") not in found._claims

@@ -10,14 +10,15 @@ from tests.builders import launcher_pod as launcher
 from tests.builders import review as review_of
 from tests.forecast.clusters import node, vm
 from tests.placement.headroom.fleets import headroom
-from tests.policies.decisions import evaluate
+from tests.policies.decisions import answered, deciding
 from webhook.admission.decision import Decision
-from webhook.facts import NOT_READ, Facts, HeadroomKey, Key, ListKey, VerdictKey
+from webhook.facts import NOT_READ, Facts, HeadroomKey, Key, ListKey, VerdictKey, uncached_key
 from webhook.placement.headroom.headroom import Headroom
 from webhook.placement.headroom.pods import KnownVm
 from webhook.placement.quota import QUOTAS
 from webhook.policies.headroom.settings import HeadroomSettings
 
+PATH = "/validate/headroom/pods/enforce"
 QUOTAS_OF_DEMO = ListKey(QUOTAS, "demo")
 
 
@@ -49,11 +50,17 @@ def decide(
     known: Mapping[Key[Any], object], body: Json | None = None, *, verified: bool = True, **settings: Any
 ) -> Decision:
     section = changed(HeadroomSettings(), **{"enabled": True} | settings)
-    found = deciding(Facts.of(known, verified=verified))
-    return evaluate("/validate/headroom/pods/enforce", body or review(), found, section)
+    found = judging(Facts.of(known, verified=verified))
+    decision, _ = answered(deciding(PATH, body or review(), found, section), again(known))
+    return decision
 
 
-def deciding(found: Facts) -> Facts:
+def again(known: Mapping[Key[Any], object]) -> dict[Key[Any], object]:
+    """What is read once more, which has not changed meanwhile."""
+    return {uncached_key(key): fact for key, fact in known.items()}
+
+
+def judging(found: Facts) -> Facts:
     """Facts of which those of starts are decided at once."""
     found._peek = decided
     return found

@@ -84,6 +84,10 @@ class TestPutOff:
             assert decision.denial
             assert decision.denial.retry_after == 1
             assert decide(facts(waiting=waiting), review(victim(ago=4))).code == reasons.SYNCHRONOUS
+            # While a VM migrates that somebody else has requested, as for the policy's own migration.
+            moving = facts(migration(3, name="mine-1"), waiting=waiting)
+            assert decide(moving, review(victim(ago=4))).code == reasons.SYNCHRONOUS
+            assert decide(moving, review(victim(ago=6))).code == reasons.PREEMPTOR_GONE
 
     def test_without_a_time_where_the_scheduler_has_to_look_again(self) -> None:
         gone = decide(facts(migration(), waiting=()), review(victim(ago=20)))

@@ -19,9 +19,9 @@ _CODE: Final = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 WEIGHT: Final = ("skipped", "allowed", "would-patch", "would-deny", "patched", "error", "denied", "invalid")
 # What a pipeline does about a result: nothing, show it, fail, or report that the answer is not known.
 Severity = Literal["fine", "warned", "denied", "unevaluated"]
-# In the order of the summary, with the words of it.
 # An exit status.
 NOT_EVALUATED: Final = 3
+# In the order of the summary, with the words of it.
 _DECISIONS: Final = {
     "patched": "patched",
     "allowed": "allowed",

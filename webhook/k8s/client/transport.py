@@ -67,7 +67,7 @@ _CERTIFICATE_PROBLEMS: Final = {
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
-# The value of a header Warning (RFC 7234, 5.5): a code, an agent, and a quoted text.
+# One of a header Warning (RFC 7234, 5.5): a code, an agent, and a quoted text. A proxy may join several.
 _WARNING: Final = re.compile(r'[0-9]{3} \S+ "((?:[^"\\]|\\.)*)"')
 
 
@@ -303,5 +303,5 @@ def _clause(error: Exception) -> str:
 
 def _warnings_of(response: aiohttp.ClientResponse) -> list[str]:
     """The texts of the answer's warnings."""
-    found = map(_WARNING.match, response.headers.getall("Warning", ()))
-    return [re.sub(r"\\(.)", r"\1", match[1]) for match in found if match]
+    found = (match for value in response.headers.getall("Warning", ()) for match in _WARNING.finditer(value))
+    return [re.sub(r"\\(.)", r"\1", match[1]) for match in found]

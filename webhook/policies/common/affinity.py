@@ -9,10 +9,15 @@ from webhook.admission.step_budget import spend
 Json = dict[str, Any]
 
 
+def missing(present: list[Json], added: list[Json], what: str = "terms of the affinity") -> list[Json]:
+    """The items of a list that another one lacks, which is what a tenant may have made long."""
+    spend(len(present) * len(added), what)
+    return [each for each in added if each not in present]
+
+
 def add_missing(present: list[Json], added: list[Json]) -> list[Json]:
     """A list whose items count one by one, such as preferences and terms between pods, and what it lacks."""
-    spend(len(present) * len(added), "terms of the affinity")
-    return [*present, *(each for each in added if each not in present)]
+    return [*present, *missing(present, added)]
 
 
 def add_expressions(terms: list[Json], added: list[Json]) -> list[Json]:
@@ -28,6 +33,5 @@ def _add_to(term: Json, expressions: list[Json]) -> Json:
     present = term.get("matchExpressions") or []
     if not isinstance(present, list) or not (present or term.get("matchFields")):
         return term
-    spend(len(present) * len(expressions), "expressions of the node affinity")
-    missing = [each for each in expressions if each not in present]
-    return {**term, "matchExpressions": [*present, *missing]} if missing else term
+    lacking = missing(present, expressions, "expressions of the node affinity")
+    return {**term, "matchExpressions": [*present, *lacking]} if lacking else term

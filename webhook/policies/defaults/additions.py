@@ -15,6 +15,7 @@ from webhook.placement.additions import NO_POD_ADDITIONS, PodAdditions
 from webhook.placement.machines import LauncherPod, PlacedVmiSpec, Vmi
 from webhook.placement.nodes import CPU_MODEL, NO_EXECUTE
 from webhook.placement.requirements import Label, Origin
+from webhook.policies.common.affinity import missing
 from webhook.policies.defaults import rows
 from webhook.policies.defaults.pods import default_labels, default_term, recorded_in
 from webhook.policies.defaults.settings import DefaultsSettings
@@ -40,7 +41,7 @@ def added_to_next(vmi: Vmi, settings: DefaultsSettings) -> PodAdditions:
         selector=_labels(_equal(selector), settings.source_of("node_selector")),
         required=_labels(_expressions(terms[0]["matchExpressions"]), settings.source_of("node_affinity")),
         tolerations=_tolerations(rows.other_tolerations([*present, *_BEFORE_WEBHOOKS], settings.plain_tolerations)),
-        preferred=tuple([each for each in settings.plain_preferences if each not in own]),
+        preferred=tuple(missing(own, settings.plain_preferences)),
         sources=_sources(vmi),
     )
 

@@ -20,7 +20,7 @@ from webhook.placement.headroom.verdicts import Verdict
 from webhook.placement.machines import JOB_UID
 from webhook.placement.quota import QUOTAS, ResourceQuota, review_quotas
 from webhook.placement.running_pods import RunningPod
-from webhook.policies.common.required_facts import read
+from webhook.policies.common.required_facts import read, require
 from webhook.policies.headroom import reasons
 from webhook.policies.headroom.settings import HeadroomSettings
 
@@ -56,12 +56,22 @@ async def evaluate_start(
     verdict = headroom.peek(start)
     if verdict is not None:
         return _said(verdict, start, is_named=facts.verified)
-    asked = AskedStart(start, is_dry_run=wire.is_dry_run(request))
+    return await _waited_for(AskedStart(start, is_dry_run=wire.is_dry_run(request)), quotas, headroom, facts)
+
+
+async def _waited_for(
+    asked: AskedStart, quotas: tuple[ResourceQuota, ...], headroom: Headroom, facts: Facts
+) -> Decision:
+    """The decision on a start whose losses have to be simulated, while others start."""
+    start, namespace = asked.pod, asked.pod.name[0]
     try:
         verdict = await read(facts, VerdictKey(headroom, asked), "what the start does")
+        if quotas:
+            # Of those that were admitted meanwhile, the quotas now count whose pods are there.
+            now = await facts.again(ListKey(QUOTAS, namespace))
+            quotas = require(now, f"the ResourceQuotas of {namespace}") or ()
     except Unreadable as error:
         return allow(common.lookup_failed(_NOT_EVALUATED, error.why), warn=True)
-    # Others of the namespace may have been admitted meanwhile.
     if problem := _quota_problem(start, quotas, headroom, is_named=facts.verified):
         headroom.release(start)
         return problem

@@ -308,8 +308,12 @@ class _Deletion:
         if migration and migration.meta.name == name_of(pod.meta.uid or ""):
             return deny(reasons.preemptor_gone(node), 429)
         since = pod.disrupted_since(BY_SCHEDULER)
-        if since is not None and self._facts.now - since < _NOMINATION_SECONDS:
+        ago = math.inf if since is None else self._facts.now - since
+        if ago < _NOMINATION_SECONDS:
             return deny(reasons.preemptor_unknown(node), 429, retry_after=1)
+        # A scheduler that deletes before it nominates has been answered by then: this one was put off for a pod.
+        if migration and 2 * _NOMINATION_SECONDS <= ago < math.inf:
+            return deny(reasons.preemptor_gone(node), 429)
         return allow(reasons.synchronous(node))
 
     def _put_off(self, reason: Reason, left: int) -> Decision:
