@@ -86,6 +86,14 @@ def test_quotas_leave_room_for_a_second_pod_or_not() -> None:
     assert len(plan(FOUR, quotas=[quota(pods=("5", "4"))]).moves) == 2
 
 
+def test_each_migration_needs_room_in_its_quota_when_its_turn_comes() -> None:
+    """``count/pods`` counts the pods that earlier migrations have left, though they have ended."""
+    six = [vm(f"v{number}", "a") for number in range(6)]
+    found = plan(six, target=1, quotas=[quota(count__pods=("7", "6"))])
+    assert len(found.moves) == 1
+    assert {each.code for each in found.staying} == {"quota"}
+
+
 def test_a_vm_that_would_only_change_places_with_the_load_stays() -> None:
     found = plan([vm("web", "a", "6Gi")])
     assert [each.code for each in found.staying] == ["no-better-node"]

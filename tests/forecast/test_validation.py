@@ -185,8 +185,8 @@ async def test_a_dry_run_stores_nothing_and_what_exists_is_an_update() -> None:
     strict = {"dryRun": "All", "fieldValidation": "Strict"}
     new, held = Connection(), Connection(GET=VM)
     assert (await DryRun(new).ask(VM, "shop"), new.asked[-1]) == (([], None, ()), ("POST", PATH, strict, VM))
-    held.warned = ["use another", "and this"]
-    assert await DryRun(held).ask(VM, "shop") == ([], VM, ("use another", "and this"))
+    held.warned = ["use another", "password: hunter2hunter2"]
+    assert await DryRun(held).ask(VM, "shop") == ([], VM, ("use another", "password: <redacted>"))
     assert held.asked[-1] == ("PATCH", f"{PATH}/fedora", strict, VM, "application/merge-patch+json")
 
 

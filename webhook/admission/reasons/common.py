@@ -161,7 +161,7 @@ LOOKUP_FAILED: Final = _failed(
     "lookup-failed",
     "An object that the decision depends on could not be read from the API server, or not before the deadline. With"
     " failurePolicy Ignore the request is allowed without changes, with Fail it is denied.",
-    f"Retry. {LOG}",
+    f"Retry. {LOG} A command names what your own user may not read: ask your admin.",
 )
 lookup_failed: Final = about_two(LOOKUP_FAILED, "%s: %s")
 ELIGIBLE: Final = _shared("allowed", "nodes-eligible", "At least one node can take the VM.")
