@@ -9,6 +9,7 @@ matchConditions, for which it has no fields.
 from __future__ import annotations
 
 import argparse
+import string
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -160,6 +161,8 @@ def _service_version(
     }
 
 
+# In the order of texts, one character each.
+_PLACES: Final = string.digits + string.ascii_lowercase
 _LINKS: Final = {"Documentation": "", "Upgrade notes": "/upgrading", "Runbooks": "/runbooks"}
 
 
@@ -202,8 +205,9 @@ def webhooks() -> list[Manifest]:
             if stage != names.ENFORCE or policy == names.EVICTION or resource in ("evictions", "namespaces"):
                 continue
             place += 1
-            # OLM makes a configuration's name of it, and by these names the API server orders what it calls.
-            name = f"{configuration['metadata']['name']}-{place}-{policy}-{_SHORT[resource]}.{names.DOMAIN}"
+            # OLM makes a configuration's name of it, and by these names the API server orders what it calls. One more
+            # character would be too many for a label's value.
+            name = f"{configuration['metadata']['name']}-{_PLACES[place]}-{policy}-{_SHORT[resource]}.{names.DOMAIN}"
             result.append(
                 {
                     "type": _KINDS[configuration["kind"]],
