@@ -28,7 +28,8 @@ from webhook.facts import (
     Unreadable,
     from_memory,
 )
-from webhook.forecast.vm import BlockingLookups, SpreadAnswer, configuration_of, explain_spread
+from webhook.forecast.vm import WRITTEN_INTO_VMS, BlockingLookups, SpreadAnswer, configuration_of, explain_spread
+from webhook.install import cleanup
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.config import DEFAULTS
@@ -37,6 +38,8 @@ from webhook.kubevirt.resources import UNSTRUCTURED_VMS, VMIS
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import PLACED_VMIS, Vmi
+from webhook.policies.instancetypes import namespace_defaults
+from webhook.policies.registry import BY_NAME, ENDPOINTS
 from webhook.policies.scheduling import reasons as scheduling
 from webhook.policies.scheduling.spread import constraints
 
@@ -263,3 +266,15 @@ async def test_an_object_that_can_not_be_read(namespace: str, place: str, golden
 async def test_without_a_kubevirt_its_own_settings_count() -> None:
     for source in (None, SearchedSource()):
         assert (await configuration_of({}, source))[0] == DEFAULTS
+
+
+def test_what_policies_write_into_vms_is_known() -> None:
+    """To ``explain vm``, which calls it kubevirt-webhook's, and to ``cleanup``, which takes it back."""
+    # The endpoint of groups for VMs only warns.
+    writing = {each.policy for each in ENDPOINTS if each.verb == "mutate" and each.resource == "virtualmachines"}
+    marks = {mark for name in writing - {"groups"} for mark in BY_NAME[name].marks}
+    known = {*WRITTEN_INTO_VMS, *namespace_defaults.INJECTED_ANNOTATIONS.values()}
+    assert marks == known, (
+        "WRITTEN_INTO_VMS in webhook/forecast/vm.py has the fields of all policies that write into VMs"
+    )
+    assert marks == {*cleanup.INJECTED_ANNOTATIONS}, "webhook/install/cleanup.py takes back what all of them write"

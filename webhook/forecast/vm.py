@@ -102,6 +102,12 @@ _DEFAULT_SCHEDULER: Final = "default-scheduler"
 VM_SCHEMA: Final = "kubevirt-webhook.github.io/explain-vm/v1alpha1"
 T = TypeVar("T")
 ObjectId: TypeAlias = tuple[str, str, str]  # kind, namespace and name
+# What policies write into a stored VM's template, by the annotation that says so. What they write into VMIs and pods
+# alone is in no VM, and an instancetype and a preference show themselves.
+WRITTEN_INTO_VMS: Final[Mapping[str, str]] = {
+    names.INJECTED_SCHEDULER_ANNOTATION: "spec.schedulerName",
+    names.INJECTED_SPREAD_ANNOTATION: "spec.topologySpreadConstraints",
+}
 SPREAD_SCHEMA: Final = "kubevirt-webhook.github.io/explain-spread/v1alpha1"
 
 _VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, VirtualMachine)
@@ -809,12 +815,12 @@ def _pod_of(pods: Iterable[LauncherPod], node: str) -> LauncherPod | None:
 def _annotated_paths(vmi: Json, base: Json) -> tuple[str, ...]:
     """The paths of values that annotations of kubevirt-webhook call its own."""
     annotations = {**_annotations(base), **_annotations(vmi)}
-    paths = [f"metadata.annotations[{names.DOMAIN}/injected-"]
-    if annotations.get(names.INJECTED_SCHEDULER_ANNOTATION) == (vmi["spec"].get("schedulerName") or ""):
-        paths.append("spec.schedulerName")
-    if names.INJECTED_SPREAD_ANNOTATION in annotations:
-        paths.append("spec.topologySpreadConstraints")
-    return tuple(paths)
+    scheduler = annotations.get(names.INJECTED_SCHEDULER_ANNOTATION)
+    named = [path for key, path in WRITTEN_INTO_VMS.items() if key in annotations]
+    if scheduler is not None and scheduler != (vmi["spec"].get("schedulerName") or ""):
+        # It is the owner's since.
+        named.remove(WRITTEN_INTO_VMS[names.INJECTED_SCHEDULER_ANNOTATION])
+    return (f"metadata.annotations[{names.DOMAIN}/injected-", *named)
 
 
 def _annotations(obj: Json) -> dict[str, str]:
