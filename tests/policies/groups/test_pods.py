@@ -104,6 +104,11 @@ class TestOldVms:
         made = pod(recorded(section(APART)), {GROUP_LABEL: "web"})
         assert REQUIRED not in affinity(made, settings)["podAntiAffinity"]
 
+    def test_one_whose_group_spans_other_namespaces_now_prefers_that(self) -> None:
+        spanning = {**APART, "namespaces": ["demo", "shop"]}
+        found = affinity(pod(recorded(section(APART))), section(spanning))
+        assert REQUIRED not in found["podAntiAffinity"]
+
     def test_a_rule_that_has_ended_is_not_kept(self) -> None:
         decision = decide(pod(recorded()), GroupSettings())
         assert (decision.code, decision.changes) == (reasons.WITHOUT_RULE, ())

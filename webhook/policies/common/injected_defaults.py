@@ -8,6 +8,8 @@ and its reasons. An annotation beside it says that it was injected. What becomes
   replaces the default; an overwrite that removed it together with its annotations gets it back; where the VM cannot
   work with it any more, it is withdrawn.
 
+Where the namespace leaves the policy, its VMs keep what they have, and nothing is put back; `cleanup` takes it out.
+
 A VM's template carries the annotation too, so that it reaches VMI and pod. One of the two is enough to know a default:
 clones, restores and backups lose annotations.
 """
