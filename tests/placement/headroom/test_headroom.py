@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.forecast.clusters import apart, filler, node, vm
 from tests.placement.headroom.fleets import Clock, finished, headroom, machine, node_view, placed, starting
 from webhook.k8s.types.scheduling import REQUIRED
 from webhook.placement.headroom.headroom import RESERVED_SECONDS, AskedStart, Headroom
+from webhook.placement.headroom.layout import POD
 from webhook.placement.headroom.obstacles import Fix
 from webhook.placement.headroom.pods import KnownVm
 
@@ -185,6 +191,41 @@ class TestStart:
         assert list(found.rebuild())
         assert found.judge(starting("new", "2Gi")).kind in ("broken", "no-room")
         assert not list(found.rebuild())
+
+    @given(st.lists(st.sampled_from(("begin", "go on", "end", "node", "pod", "gone")), max_size=40), st.randoms())
+    def test_however_many_are_rebuilt_at_once_nothing_that_changes_is_lost(
+        self, happenings: list[str], random: Random
+    ) -> None:
+        """An answer rebuilds a small cluster, a watch a large one; one may become the other in the middle."""
+        found = headroom([node(f"n{number}") for number in range(30)], [vm(f"v{n}", f"n{n}") for n in range(30)])
+        under_way: list[Iterator[None]] = []
+        for number, happening in enumerate(happenings):
+            match happening:
+                case "begin":
+                    found._is_outdated = True
+                    under_way.append(found.rebuild())
+                case "go on" | "end" if under_way:
+                    each = random.choice(under_way)
+                    for _ in islice(each, None if happening == "end" else random.randrange(1, 9)):
+                        pass
+                case "node":
+                    found.put_node(node_view(node(f"more-{number}")))
+                case "pod":
+                    found.put_pod(placed(vm(f"late-{number}", f"n{random.randrange(30)}", "5Gi")[1]))
+                case "gone":
+                    found.remove_pod(("shop", f"virt-launcher-v{random.randrange(30)}"))
+        for each in under_way:
+            assert not [*each][100:]
+        model = found._current()
+        placed_pods = {key[1:]: model.names[place.position] for key, place in model.places.items() if key[0] == POD}
+        assert placed_pods == {name: pod.node for name, pod in found._pods.items()}
+        # A place that is kept for a VM takes some, too.
+        kept = {model.names[place.position] for key, place in model.places.items() if key[0] != POD}
+        for name in found._nodes.keys() - kept:
+            used = sum(each.simulated.requests["memory"] for each in found._pods.values() if each.node == name)
+            position = model.index.position(name)
+            assert position is not None
+            assert model.simulation.resources(position).free["memory"] == 8 * 2**30 - used
 
 
 class TestChanges:

@@ -111,6 +111,8 @@ class Headroom:
         self._claims: Final[dict[NamespacedName, _Claim]] = {}
         self._model: Model | None = None
         self._next: Model | None = None
+        # How many have begun to be built.
+        self._rebuilds = 0
         self._losses: Losses | None = None
         self._is_outdated = True
         # Counts what has changed, but for what the start holds that is being decided.
@@ -209,11 +211,16 @@ class Headroom:
         if not self._is_outdated and not self._is_worn:
             return
         self._is_outdated, is_done = False, False
+        # Of several at once, the last to begin has all nodes, and alone is told of pods once it counts them.
+        self._rebuilds += 1
+        mine = self._rebuilds
         try:
             nodes = Nodes(self._nodes.values(), self._version)
             yield from nodes.load()
             model = Model(nodes, self._restarts)
             yield from model.load()
+            if mine != self._rebuilds:
+                return
             self._next = model
             names, claims = list(self._pods), list(self._claims)
             for count, name in enumerate(names):
@@ -235,11 +242,14 @@ class Headroom:
                     yield
             yield from model.count_changed()
             model.changes = 0
-            self._model, self._losses, is_done = model, None, True
-            self._state += 1
+            is_done = True
+            if mine == self._rebuilds:
+                self._model, self._losses = model, None
+                self._state += 1
         finally:
-            self._next = None
-            self._is_outdated = self._is_outdated or not is_done
+            if mine == self._rebuilds:
+                self._next = None
+                self._is_outdated = self._is_outdated or not is_done
 
     def prepare(self) -> Iterator[None]:
         """Find out beforehand what answers need, in slices."""
