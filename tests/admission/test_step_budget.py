@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.golden_files import Golden
-from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex, spend
+from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex, outside_budgets, spend
 from webhook.facts import Facts
 
 
@@ -41,6 +41,27 @@ def test_a_budget_is_present_only_while_it_runs() -> None:
     spend(100, "terms")
 
     assert (outer.spent, inner.spent) == (2, 2)
+
+
+@pytest.mark.control("largest-objects")
+def test_what_reviews_share_is_changed_outside_of_their_budgets() -> None:
+    budget = StepBudget(10)
+
+    def change(steps: int) -> int:
+        spend(steps, "pods")
+        return steps
+
+    def review() -> int:
+        spend(1, "terms")
+        changed = outside_budgets(change)(100)
+        with pytest.raises(ZeroDivisionError):
+            outside_budgets(lambda: 1 // 0)()
+        spend(1, "terms")
+        return changed
+
+    assert budget.run(review) == 100
+    assert budget.spent == 2
+    assert outside_budgets(change)(100) == 100
 
 
 @pytest.mark.control("largest-objects")

@@ -7,12 +7,16 @@ microsecond or two.
 
 The budget belongs to one review: `StepBudget.run` makes it the present one while a policy runs, until it suspends.
 Outside of reviews, in tests and on the command line of `expand`, no budget is the present one, and nothing is counted.
+
+What reviews share is changed outside of all budgets (`outside_budgets`): a change that ends between two of its steps
+would leave it wrong for all later reviews.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 T = TypeVar("T")
@@ -66,6 +70,25 @@ class StepBudget:
 
 
 _present: Final[ContextVar[StepBudget | None]] = ContextVar("step_budget", default=None)
+
+
+def outside_budgets(function: Callable[P, T]) -> Callable[P, T]:
+    """Have no budget pay for a function, so that it never ends by `TooComplex`; not for generators.
+
+    It is for whatever changes what reviews share. What that may cost has to be limited otherwise.
+    """
+
+    @wraps(function)
+    def run(*arguments: P.args, **named: P.kwargs) -> T:
+        if _present.get() is None:
+            return function(*arguments, **named)
+        token = _present.set(None)
+        try:
+            return function(*arguments, **named)
+        finally:
+            _present.reset(token)
+
+    return run
 
 
 def spend(steps: int, what: str) -> None:

@@ -494,8 +494,9 @@ class _ResourceScores:
             return
         resources, known, nodes, score_of = self._resources, self._scores, self.nodes, self._scorer.total
         changed: Collection[int] = resources if self._seen < 0 else {*changes[self._seen :]}
-        self._seen = len(changes)
+        # Before anything is noted: a review that ends here leaves the scores as they are.
         spend(len(changed) // _NODES_A_STEP, "nodes that are scored")
+        self._seen = len(changes)
         for position in changed:
             before, after = known[position], score_of(resources[position])
             if before == after:

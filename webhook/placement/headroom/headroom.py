@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 from cachetools import LRUCache
 
+from webhook.admission.step_budget import StepBudget, TooComplex, outside_budgets
 from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.kubevirt.run_strategy import ALWAYS, RERUN_ON_FAILURE, StartedVm
@@ -34,6 +35,8 @@ from webhook.placement.scores import NEWEST, KubernetesVersion
 
 # The steps of one answer, a second or two.
 MAX_STEPS: Final = 1_000_000
+# Those of an answer at once. Pods of all tenants make up how many it takes, so the review itself pays for none.
+_STEPS_AT_ONCE: Final = 50_000
 # Until the pod of an admitted start is seen. It may not be created: a quota may deny it.
 RESERVED_SECONDS: Final = 30.0
 # For which a VM's place is kept once its pod is gone, by its run strategy. KubeVirt waits up to 5 minutes before it
@@ -371,7 +374,10 @@ class Headroom:
             return self._counted(denial.verdict)
         if self._has_to_rebuild:
             return None
-        found = self._judge_by_room(pod)
+        try:
+            found = StepBudget(_STEPS_AT_ONCE).run(self._judge_by_room, pod)
+        except TooComplex:
+            return None
         if not isinstance(found, Verdict):
             return None
         # It may be denied for a start about which nothing is decided.
@@ -413,6 +419,7 @@ class Headroom:
             self.reserve(asked.pod)
         return self._counted(Verdict("not-proven"))
 
+    @outside_budgets
     def judge(self, pod: PlacedPod, most: int = MAX_STEPS) -> Verdict:
         """As `decide` for a dry run, at once."""
         verdict = self.peek(pod)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 from zlib import crc32
 
-from webhook.admission.step_budget import StepBudget
+from webhook.admission.step_budget import StepBudget, outside_budgets
 from webhook.placement.headroom.layout import Key, Layout, PlaceOfPod
 from webhook.placement.headroom.model import Changes, Model
 from webhook.placement.headroom.pods import PlacedPod
@@ -128,14 +128,17 @@ class Losses(Layout):
         yield from self.load()
         taken = 0
         while self._changes:
-            key, place = self._changes.popleft()
-            self.unbind(key)
-            if place is not None:
-                self.track(place.pod.simulated)
-                self.bind(key, place)
+            self._take_in(*self._changes.popleft())
             taken += 1
             if taken % _SLICE == 0:
                 yield
+
+    @outside_budgets
+    def _take_in(self, key: Key, place: PlaceOfPod | None) -> None:
+        self.unbind(key)
+        if place is not None:
+            self.track(place.pod.simulated)
+            self.bind(key, place)
 
     @contextmanager
     def without(self, key: Key) -> Iterator[None]:

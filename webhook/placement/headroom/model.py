@@ -6,6 +6,8 @@ needs no simulation, and holds for every order and for every choice of the sched
 once it is kept by kinds of nodes: those whose largest pods are about the same size, and that require the same.
 
 Where places do not suffice, `losses` simulates the loss.
+
+All reviews share a model, so whatever changes it does so outside of their budgets of steps (`outside_budgets`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
+from webhook.admission.step_budget import StepBudget, outside_budgets
 from webhook.k8s.resources import NamespacedName
 from webhook.placement.headroom.layout import Key, Layout, Nodes, PlaceOfPod
 from webhook.placement.headroom.pods import PlacedPod
@@ -24,6 +27,8 @@ from webhook.placement.simulate import SimulatedPod
 _MOST_PLACES: Final = 8
 # With fewer places to spare they are counted again before they are asked for.
 _LEAST_MARGIN: Final = 16
+# After so many steps no more pods without a node are looked at; an everyday one takes some 50.
+_MOST_STEPS_OF_WAITING: Final = 20_000
 # Of a follower that takes nothing in, so many changes are kept.
 _MOST_UNSEEN: Final = 50_000
 
@@ -109,6 +114,7 @@ class Model(Layout):
 
     # -- what is where -------------------------------------------------------------------------------------------------
 
+    @outside_budgets
     def put(self, key: Key, pod: PlacedPod) -> None:
         """Have a pod take room: on its node, or, as long as it has none, where the scheduler would send it now."""
         self.remove(key)
@@ -128,11 +134,13 @@ class Model(Layout):
         self.unbound.pop(key, None)
         self.unbind(key)
 
+    @outside_budgets
     def bind(self, key: Key, place: PlaceOfPod) -> None:
         """See `Layout.bind`."""
         super().bind(key, place)
         self._notice_change(key, place, place)
 
+    @outside_budgets
     def unbind(self, key: Key) -> PlaceOfPod | None:
         """See `Layout.unbind`."""
         place = super().unbind(key)
@@ -140,22 +148,29 @@ class Model(Layout):
             self._notice_change(key, place, None)
         return place
 
+    @outside_budgets
     def track(self, pod: SimulatedPod) -> None:
         """See `Layout.track`."""
         super().track(pod)
         self._has_wide_rules = self._has_wide_rules or self._is_wide(pod)
 
+    @outside_budgets
     def place_waiting(self, most: int) -> None:
         """Look again for a node for what has none, as many as that, unless nothing has moved."""
         if self._looked_at == self._moves:
             return
         waiting = [(key, pod) for key, pod in self.unbound.items() if key not in self.places]
+        # It counts, and never ends.
+        steps = StepBudget(2**62)
         for key, pod in waiting[:most]:
-            position = self._choose(pod)
+            position = steps.run(self._choose, pod)
             if position is not None:
                 self.bind(key, PlaceOfPod(pod, position, self.starts_anew(pod)))
+            if steps.spent > _MOST_STEPS_OF_WAITING:
+                break
         self._looked_at = self._moves
 
+    @outside_budgets
     def notice(self, keys: Iterable[Key]) -> None:
         """Whether KubeVirt starts these again has changed."""
         for key in keys:
@@ -205,25 +220,28 @@ class Model(Layout):
     def count_changed(self) -> Iterator[None]:
         """Count again what the loss of nodes asks for on which something has changed, in slices."""
         while self._changed:
-            position = self._changed.pop()
-            before, after = self._demands.get(position, _NOTHING), self._demand(position)
-            bit = 1 << position
-            if before.pods:
-                self._nodes_of[before.kind] ^= bit
-                if before.kind:
-                    counts = self._kinds[before.kind]
-                    counts[before.pods] -= 1
-                    if not counts[before.pods]:
-                        del counts[before.pods]
-                    if not counts:
-                        del self._kinds[before.kind]
-            if after.pods:
-                self._nodes_of[after.kind] = self._nodes_of.get(after.kind, 0) ^ bit
-                if after.kind:
-                    self._kinds.setdefault(after.kind, Counter())[after.pods] += 1
-            self._demands[position] = after
-            self._margins.pop(position, None)
+            self._count(self._changed.pop())
             yield
+
+    @outside_budgets
+    def _count(self, position: int) -> None:
+        before, after = self._demands.get(position, _NOTHING), self._demand(position)
+        bit = 1 << position
+        if before.pods:
+            self._nodes_of[before.kind] ^= bit
+            if before.kind:
+                counts = self._kinds[before.kind]
+                counts[before.pods] -= 1
+                if not counts[before.pods]:
+                    del counts[before.pods]
+                if not counts:
+                    del self._kinds[before.kind]
+        if after.pods:
+            self._nodes_of[after.kind] = self._nodes_of.get(after.kind, 0) ^ bit
+            if after.kind:
+                self._kinds.setdefault(after.kind, Counter())[after.pods] += 1
+        self._demands[position] = after
+        self._margins.pop(position, None)
 
     def prepare(self) -> Iterator[None]:
         """Find out how many places the pods of nodes have to spare for which rules between pods count, in slices."""
