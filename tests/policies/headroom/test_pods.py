@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders import Json, changed
-from tests.forecast.clusters import vm
+from tests.forecast.clusters import together, vm
 from tests.placement.headroom.fleets import placed
 from tests.policies.decisions import answered, deciding
 from tests.policies.headroom.world import PATH, QUOTAS_OF_DEMO, cluster, decide, facts, review, starting_pod
@@ -33,6 +34,16 @@ def quota(hard: str, used: str) -> ResourceQuota:
 def running(name: str, memory: str, namespace: str = "demo") -> PlacedPod:
     pod = vm(name, "a", memory)[1]
     pod["metadata"]["namespace"] = namespace
+    return placed(pod)
+
+
+def waiting(
+    name: str, labels: dict[str, str], selector: dict[str, str] | None = None, beside: str | None = None
+) -> PlacedPod:
+    """A pod of another namespace that has no node yet."""
+    pod = vm(name, "", "1Gi", affinity=together(**{beside: "yes"}) if beside else None)[1]
+    pod["metadata"] |= {"name": name, "namespace": "evil", "labels": labels}
+    pod["spec"]["nodeSelector"] = selector
     return placed(pod)
 
 
@@ -92,6 +103,53 @@ class TestLoss:
         pod["spec"]["tolerations"] = [{"key": f"k{number}", "operator": "Exists"} for number in range(1000)]
         decision = decide(facts(cluster(full=True)), review(pod))
         assert (decision.code, decision.denial) == (reasons.NOT_PROVEN, None)
+
+
+class TestOthers:
+    """What the pods of one tenant do to the reviews of others."""
+
+    @pytest.mark.control("starts-kept-out")
+    def test_a_pod_that_waits_with_thousands_of_labels_ends_no_review(self) -> None:
+        found = cluster()
+        found.put_pod(waiting("evil", {f"l{number}": "" for number in range(60_000)}, {"no": "such"}))
+        assert StepBudget().run(decide, facts(found)).code == reasons.KEPT
+
+    @pytest.mark.control("starts-kept-out")
+    def test_no_review_pays_for_what_waits(self) -> None:
+        spent = []
+        for number in (0, 30):
+            found = cluster()
+            for each in range(number):
+                found.put_pod(waiting(f"evil-{each}", {f"l{label}": "" for label in range(100)}, {"no": f"{each}"}))
+            budget = StepBudget()
+            assert budget.run(decide, facts(found)).code == reasons.KEPT
+            spent.append(budget.spent)
+        assert spent[0] == spent[1]
+
+    @pytest.mark.control("starts-kept-out")
+    def test_room_that_a_pod_would_have_taken_is_free_once_it_is_gone(self) -> None:
+        found = cluster()
+        found._current()
+        for place in "abc":
+            found.put_pod(waiting("evil", {f"l{number}": "" for number in range(30_000)}, beside="buddy"))
+            buddy = vm("buddy", place, "1Mi", labels={"buddy": "yes"})[1]
+            buddy["metadata"] |= {"name": "buddy", "namespace": "evil"}
+            found.put_pod(placed(buddy))
+            for _ in range(5):
+                with suppress(TooComplex):
+                    StepBudget().run(decide, facts(found))
+            found.remove_pod(("evil", "evil"))
+            found.remove_pod(("evil", "buddy"))
+        assert StepBudget().run(decide, facts(found), review(starting_pod("2Gi"))).code == reasons.KEPT
+
+    @pytest.mark.control("starts-kept-out")
+    def test_a_start_that_takes_too_many_steps_at_once_is_decided_beside_other_reviews(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("webhook.placement.headroom.headroom._STEPS_AT_ONCE", 5)
+        found = cluster()
+        assert found.peek(running("web01", "1Gi")) is None
+        assert StepBudget().run(decide, facts(found)).code == reasons.KEPT
 
 
 class TestNeverDenied:

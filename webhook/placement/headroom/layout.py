@@ -8,8 +8,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from webhook.k8s.resources import NamespacedName
 from webhook.k8s.types.core import NodeWithoutImages
+from webhook.k8s.types.selectors import Term
 from webhook.placement.eligibility import Eligibility
-from webhook.placement.headroom.pods import PlacedPod
+from webhook.placement.headroom.pods import PlacedPod, meant_by, size_of
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import HOSTNAME, Node, bitset_positions
 from webhook.placement.pod_rules import PodInfo
@@ -30,6 +31,9 @@ _MOST_PLACES: Final = 8
 _SLICE: Final = 20
 # What is kept of a rule, or of a requirement, is up to 2 KB, far more than of a pod that has none.
 _CHANGES_FOR_RULE: Final = 10
+# Of what they list, at least that is kept for so many bytes of it, or for each entry that a rule is found by.
+_BYTES_A_CHANGE: Final = 32
+_CHANGES_FOR_ENTRY: Final = 2
 
 
 def vm_key(vm: NamespacedName) -> Key:
@@ -127,6 +131,8 @@ class Layout:
         # What is on nodes, by namespace: most rules of tenants mean pods of their own.
         self._in_namespace: Final[dict[str, dict[Key, PlaceOfPod]]] = {}
         self._eligibility: Final[dict[Requirements, Eligibility]] = {}
+        # The preferred terms by which the simulation has scored nodes: it keeps the scores of each.
+        self._preferred: Final[set[tuple[tuple[Term, int], ...]]] = set()
 
     def load(self) -> Iterator[None]:
         """Have those nodes be there that are not yet, in slices, before anything is on them."""
@@ -166,7 +172,8 @@ class Layout:
 
     def track(self, pod: SimulatedPod) -> None:
         """Count the pods that a pod's rules mean, before it is bound."""
-        self.changes += _CHANGES_FOR_RULE * self.simulation.rules.track_late(pod.info, self._bound)
+        if fresh := self.simulation.rules.track_late(pod.info, self._bound):
+            self.changes += max(_CHANGES_FOR_RULE * fresh, _CHANGES_FOR_ENTRY * meant_by(pod.info))
 
     def _bound(self, namespaces: frozenset[str] | None) -> Iterator[tuple[PodInfo, int]]:
         """What is on nodes, of some namespaces or of all, each with the position of its node."""
@@ -178,7 +185,7 @@ class Layout:
         """The nodes by what a pod requires of them."""
         found = self._eligibility.get(pod.requirements)
         if found is None:
-            self.changes += _CHANGES_FOR_RULE * len(pod.requirements)
+            self.changes += _CHANGES_FOR_RULE * len(pod.requirements) + size_of(pod.requirements) // _BYTES_A_CHANGE
             found = self._eligibility[pod.requirements] = self.index.review(pod.requirements)
         return found
 
@@ -195,6 +202,10 @@ class Layout:
         """
         simulation, eligibility = self.simulation, eligibility or self.eligibility(pod)
         if len(self.names) <= MOST_SCORED:
+            preferred = pod.simulated.preferred
+            if preferred not in self._preferred:
+                self._preferred.add(preferred)
+                self.changes += size_of(preferred) // _BYTES_A_CHANGE
             found = simulation.schedule(pod.simulated, eligibility)
             return (found.ties, found.position) if found else (0, 0)
         nodes = simulation.filter(pod.simulated, eligibility).feasible

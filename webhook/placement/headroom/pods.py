@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 import msgspec
+from cachetools import LRUCache
 from msgspec.structs import replace
 
 from webhook import names
 from webhook.errors import quote
 from webhook.k8s.resources import NamespacedName
+from webhook.k8s.types.core import ContainerRequests, ResourceRequirements
 from webhook.k8s.types.meta import Object
-from webhook.k8s.types.selectors import IN
+from webhook.k8s.types.selectors import IN, Term
 from webhook.kubevirt.run_strategy import ALWAYS, HALTED, RERUN_ON_FAILURE, StartedVm
 from webhook.placement.groups import CREATED_BY, parse, required_labels
-from webhook.placement.machines import JOB_UID
-from webhook.placement.nodes import HUGEPAGES, MEMORY
-from webhook.placement.pod_rules import NO_PREFERENCES, PodConstraints, PodInfo, PodSelector
+from webhook.placement.machines import JOB_UID, LauncherPodSpec
+from webhook.placement.nodes import CPU, EPHEMERAL_STORAGE, HUGEPAGES, MEMORY
+from webhook.placement.pod_rules import PodInfo, PodSelector
 from webhook.placement.profiles import SHIPPED_PROFILES
 from webhook.placement.quota import NO_USAGE, PodUsage, usage_of
-from webhook.placement.requirements import Label, Requirement, Requirements
+from webhook.placement.requirements import Label, OneOf, Requirement, Requirements
 from webhook.placement.running_pods import RunningPod, incoming
 from webhook.placement.simulate import SimulatedPod
 from webhook.placement.target_pods import is_sticky_label, own_requirements
+
+_Container = TypeVar("_Container", bound=ContainerRequests)
 
 # Controllers whose pods end with their nodes.
 _OF_NODES: Final = ("DaemonSet", "Node")
@@ -40,7 +44,7 @@ class PlacedPod(msgspec.Struct, frozen=True):
         requirements: what that pod requires of nodes.
         of_group: those of them that its VM's group has added, for a pod without a node.
         is_recreated: whether a controller creates another one in its place, for a pod without a VM.
-        is_complex: whether it has more rules than are evaluated: tenants write them. Then none is.
+        is_complex: whether it has more than is evaluated: tenants write it. Then it counts by what it requests alone.
         usage: what it counts for in quotas, of a VM.
     """
 
@@ -118,20 +122,19 @@ def read_pod(pod: RunningPod) -> PlacedPod | None:
     """A pod, as it counts; None: it has ended, and takes nothing any more."""
     if pod.is_over:
         return None
-    meta, spec = pod.meta, pod.spec
+    meta, spec, launcher = pod.meta, pod.spec, pod.launcher
     owner = meta.controller_owner()
     is_vm = owner is not None and owner.kind == "VirtualMachineInstance" and owner.group == names.KUBEVIRT_GROUP
-    fresh = replace(pod, metadata=replace(meta, deletion_timestamp=None))
-    # No node's images are read.
-    simulated = replace(incoming(fresh, {}, SHIPPED_PROFILES), images=(), image_volumes=())
-    required: Requirements = tuple(own_requirements(spec)) if spec else ()
-    if is_vm and meta.label(JOB_UID) is not None:
-        simulated, required = _without_migration(simulated), tuple(filter(_is_of_start, required))
-    is_complex = _is_complex(simulated, required)
+    # The API server checks no names of owners.
+    is_vm = is_vm and owner is not None and max(len(owner.name or ""), len(owner.uid or "")) <= _LONGEST_NAME
+    is_complex = _is_long(pod)
+    if not is_complex:
+        simulated, required = _placement(pod, is_target=is_vm and meta.label(JOB_UID) is not None)
+        is_complex = _is_complex(simulated, required)
     if is_complex:
-        info = replace(simulated.info, rules=PodConstraints(), preferences=NO_PREFERENCES)
-        simulated = replace(simulated, info=info, tolerations=(), preferred=())
-    recreated = not is_vm and owner is not None and owner.kind not in _OF_NODES and not pod.launcher
+        pod = _by_requests(pod)
+        simulated, required = _placement(pod, is_target=False)[0], ()
+    recreated = not is_vm and owner is not None and owner.kind not in _OF_NODES and not launcher
     return PlacedPod(
         (meta.namespace or "", meta.name or ""),
         (owner.name or "") if is_vm and owner else "",
@@ -145,6 +148,22 @@ def read_pod(pod: RunningPod) -> PlacedPod | None:
         usage_of(pod, simulated.requests, ()) if is_vm else NO_USAGE,
         () if pod.node_name or is_complex else _of_group(pod),
     )
+
+
+def _placement(pod: RunningPod, *, is_target: bool) -> tuple[SimulatedPod, Requirements]:
+    """The pod that starts in the place of one, and what it requires of nodes.
+
+    Args:
+        pod: the pod.
+        is_target: whether a migration has made it.
+    """
+    fresh = replace(pod, metadata=replace(pod.meta, deletion_timestamp=None))
+    # No node's images are read.
+    simulated = replace(incoming(fresh, {}, SHIPPED_PROFILES), images=(), image_volumes=())
+    required: Requirements = tuple(own_requirements(pod.spec)) if pod.spec else ()
+    if is_target:
+        return _without_migration(simulated), tuple(filter(_is_of_start, required))
+    return simulated, required
 
 
 def _of_group(pod: RunningPod) -> tuple[Label, ...]:
@@ -164,27 +183,113 @@ def read_vm(vm: StartedVm) -> KnownVm:
     return KnownVm(vm.run_strategy, stopped, is_denied)
 
 
+# All that is limited here is what tenants write, and what headroom keeps of each pod, or looks up for it.
+# What of a pod's metadata and spec says where it may be, as JSON. Those that people write have some 2 KB.
+_MOST_BYTES: Final = 32 * 1024
+_MOST_LABELS: Final = 128
+# The largest VM that KubeVirt's CRDs admit has 514.
+_MOST_CONTAINERS: Final = 600
+# Different ones, and which of them count where there are more: those that kubelets have by themselves.
+_MOST_RESOURCES: Final = 64
+_OF_KUBELETS: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, f"{HUGEPAGES}2Mi", f"{HUGEPAGES}1Gi")
+_LONGEST_NAME: Final = 253
 # Rules of a pod about other pods and about nodes that it prefers, and its tolerations and labels that it requires of
 # nodes. KubeVirt itself writes a handful, and some dozens for a CPU model.
 _MOST_RULES: Final = 16
 _MOST_REQUIREMENTS: Final = 256
+# Terms of its node affinity, required or preferred, with their expressions and values.
+_MOST_LISTED: Final = 512
 # Namespaces times values by which its rules mean other pods: so many entries are kept of them.
 _MOST_MEANT: Final = 256
 # How a denial of this policy begins, as KubeVirt repeats it in a condition.
 _DENIED: Final = "kubevirt-webhook (headroom)"
 
 
+def _is_long(pod: RunningPod) -> bool:
+    """Whether a pod has so much that only its requests are read: to read all of it takes up to half a second."""
+    meta, spec = pod.meta, pod.spec or LauncherPodSpec()
+    if len(_containers(spec)) > _MOST_CONTAINERS or _has_many_resources(spec):
+        return True
+    group = meta.annotation(names.INJECTED_GROUP_ANNOTATION)
+    placed = (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
+    return size_of((meta.labels, group, placed)) > _MOST_BYTES
+
+
+def _containers(spec: LauncherPodSpec) -> list[ContainerRequests | None]:
+    return [*(spec.containers or ()), *(spec.init_containers or ())]
+
+
+def _has_many_resources(spec: LauncherPodSpec) -> bool:
+    owners = (spec.resources, *(each.resources for each in _containers(spec) if each))
+    lists = (listed for each in owners if each for listed in (each.requests, each.limits) if listed)
+    return len(set().union(*lists)) > _MOST_RESOURCES
+
+
+def size_of(what: object) -> int:
+    """How many bytes something takes as JSON."""
+    return len(msgspec.json.encode(what, enc_hook=str))
+
+
+def _by_requests(pod: RunningPod) -> RunningPod:
+    """A pod without anything but what its containers request, and without more of these than are read."""
+    spec = pod.spec
+    if spec is not None:
+        few = _has_many_resources(spec)
+        spec = replace(
+            spec,
+            node_selector=None,
+            affinity=None,
+            tolerations=None,
+            topology_spread_constraints=None,
+            containers=_first(spec.containers, few=few),
+            init_containers=_first(spec.init_containers, few=few),
+            resources=_of_kubelets(spec.resources) if few else spec.resources,
+        )
+    return replace(pod, metadata=replace(pod.meta, labels=None), spec=spec)
+
+
+def _first(containers: Sequence[_Container | None] | None, *, few: bool) -> list[_Container | None]:
+    first = (containers or ())[:_MOST_CONTAINERS]
+    return [replace(each, resources=_of_kubelets(each.resources)) if each and few else each for each in first]
+
+
+def _of_kubelets(resources: ResourceRequirements | None) -> ResourceRequirements | None:
+    if resources is None:
+        return None
+    requests, limits = (
+        {name: listed[name] for name in _OF_KUBELETS if name in listed} if listed else listed
+        for listed in (resources.requests, resources.limits)
+    )
+    return ResourceRequirements(requests, limits)
+
+
 def _is_complex(pod: SimulatedPod, required: Requirements) -> bool:
     rules, preferences = pod.info.rules, pod.info.preferences
+    if len(pod.info.labels) > _MOST_LABELS:
+        return True
     between = (rules.affinity, rules.anti_affinity, rules.spread, preferences.near, preferences.pulls)
     if sum(map(len, between)) + len(preferences.spread) + len(pod.preferred) > _MOST_RULES:
         return True
     if len(pod.tolerations) + len(required) > _MOST_REQUIREMENTS:
         return True
+    alternatives = (term for each in required if isinstance(each, OneOf) for term in each.terms)
+    if sum(map(_listed, (*alternatives, *(term for term, _ in pod.preferred)))) > _MOST_LISTED:
+        return True
+    return meant_by(pod.info) > _MOST_MEANT
+
+
+def _listed(term: Term) -> int:
+    """A term of node affinity with its expressions and their values."""
+    return 1 + sum(1 + len(each.values) for each in (*term.expressions, *term.fields))
+
+
+def meant_by(pod: PodInfo) -> int:
+    """How many entries the rules of a pod take, at least about as many as `RuleIndex` keeps of them."""
+    rules, preferences = pod.rules, pod.preferences
     constraints = (each.near for each in (*rules.spread, *preferences.spread))
     weighted = (near for near, _ in (*preferences.near, *preferences.pulls))
     terms = (*rules.affinity, *rules.anti_affinity, *constraints, *weighted)
-    return sum(_meant(selector) for near in terms for selector in near.selectors) > _MOST_MEANT
+    return sum(_meant(selector) for near in terms for selector in near.selectors)
 
 
 def _meant(selector: PodSelector) -> int:
@@ -214,7 +319,10 @@ def _without_migration(pod: SimulatedPod) -> SimulatedPod:
     return replace(pod, info=info)
 
 
-@lru_cache(maxsize=4096)
+# Those of the last pods, as JSON in bytes; in memory they take up to ten times as many.
+_SHARED: Final[LRUCache[Requirements, Requirements]] = LRUCache(4 * 2**20, size_of)
+
+
 def _shared(requirements: Requirements) -> Requirements:
     """The requirements, as the object that equal ones were before: thousands of pods have the same."""
-    return requirements
+    return _SHARED.setdefault(requirements, requirements)
