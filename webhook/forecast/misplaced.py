@@ -51,10 +51,19 @@ _OF_NAMESPACES: Final[Mapping[str, str]] = {
 # An owner cannot opt out of what has no place.
 _NOWHERE: Final[Mapping[str, tuple[str, ...]]] = dict.fromkeys(_OF_NAMESPACES, ())
 _OF_OWNERS: Final = tuple(key for policy in BY_NAME.values() for key in policy.owner_keys)
-_VALUES: Final = {key.name: key.values for key in _OF_OWNERS if key.values}
+# Those that count in VMs; of these, some count in no VMI.
+_OF_VMS: Final = frozenset(key.name for key in _OF_OWNERS if key.vm)
 KEYS: Final[Mapping[Owned, Keys]] = {
-    "VM": Keys((*METADATA, *OF_TEMPLATE), {**_NOWHERE, **{key.name: key.vm for key in _OF_OWNERS}}, _VALUES),
-    "VMI": Keys(METADATA, {**_NOWHERE, **{key.name: key.vmi for key in _OF_OWNERS}}, _VALUES),
+    "VM": Keys(
+        (*METADATA, *OF_TEMPLATE),
+        {**_NOWHERE, **{key.name: key.vm for key in _OF_OWNERS}},
+        {key.name: key.values for key in _OF_OWNERS if key.values and key.vm},
+    ),
+    "VMI": Keys(
+        METADATA,
+        {**_NOWHERE, **{key.name: key.vmi for key in _OF_OWNERS}},
+        {key.name: key.values for key in _OF_OWNERS if key.values and key.vmi},
+    ),
 }
 # The policy groups itself warns of its label on a VM.
 _TOLD: Final = ("group", METADATA[0])
@@ -132,6 +141,8 @@ def _text(value: Any) -> str:
 def _todo(key: str, places: Sequence[str]) -> str:
     if places:
         return f"use {' or '.join(places)}"
+    if key in _OF_VMS:
+        return "it counts in VMs alone"
     return _OF_NAMESPACES.get(key, "an annotation of VMIs without a VM alone")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.forecast.clusters import HOST, Json, apart, filler, node, together
 from tests.placement.headroom.fleets import headroom, machine, placed, starting
@@ -66,6 +67,16 @@ class TestGroups:
         verdict = judged(member(), on(*NAMES, **member()))
         assert verdict.why.named == '0/4 nodes are available: 4 node(s) where another VM of group "database" runs'
         assert verdict.fix.named == "stop another VM of its group, take the VM out of the group, or add a node"
+
+    def test_the_fourth_which_leaves_none_for_a_loss(self) -> None:
+        """Less memory does not help; to a VM of another namespace its group is not named."""
+        found = headroom(NODES, on(*NAMES[:3], **member()), also=["new"])
+        verdict = found.judge(starting("new", **member()))
+        assert (verdict.kind, verdict.fix.plain) == ("broken", "add a node, or take a VM out of its group")
+        assert verdict.fix.named.endswith(', or take a VM out of group "database"')
+        crowded = headroom(NODES, [*on(*NAMES, **member()), machine("large", "node-a", "5Gi")], also=["new"])
+        others = crowded.judge(replace(starting("new", "4Gi"), name=("other", "virt-launcher-new")))
+        assert "group" not in others.fix.named + others.fix.plain
 
     def test_a_group_whose_vms_are_in_different_zones(self) -> None:
         rule = member(key="zone")

@@ -293,6 +293,13 @@ def explain_no_node(layout: Layout, pod: PlacedPod) -> tuple[Cause, Fix]:
     return cause, _fix(layout, pod, obstacles, candidates)
 
 
+def group_between(layout: Layout, pod: PlacedPod, filtered: FilterResult) -> str:
+    """The group whose rule keeps a pod from nodes that have room and that it may run on else; empty: none does."""
+    roomy = filtered.eligibility.bitset & filtered.with_free & filtered.forbidden
+    between = (each for each in _obstacles(layout, pod, filtered) if isinstance(each, _Apart | _Away))
+    return next((each.group for each in between if each.group and each.nodes & roomy), "")
+
+
 def free_some(layout: Layout, pod: PlacedPod, nodes: int) -> Fix | None:
     """What to free on the node that lacks least of those that lack only one thing, and are large enough for it.
 

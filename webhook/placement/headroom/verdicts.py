@@ -13,7 +13,16 @@ from webhook.k8s.resources import NamespacedName
 from webhook.placement.headroom.layout import Key, Layout, PlaceOfPod
 from webhook.placement.headroom.losses import Losses, OutOfSteps, Slices, Steps
 from webhook.placement.headroom.model import Doubts, Model
-from webhook.placement.headroom.obstacles import MORE_NODES, Cause, Fix, either, explain_no_node, free_some, is_tied
+from webhook.placement.headroom.obstacles import (
+    MORE_NODES,
+    Cause,
+    Fix,
+    either,
+    explain_no_node,
+    free_some,
+    group_between,
+    is_tied,
+)
 from webhook.placement.headroom.pods import PlacedPod
 from webhook.placement.nodes import bitset_positions, format_amount
 from webhook.placement.requirements import Origin
@@ -141,7 +150,7 @@ def _broken(
         left = yield from find(lost, steps)
         if not left:
             return None
-        fix = _fix(losses, losses.places[left[0]].pod, lost)
+        fix = _fix(losses, losses.places[left[0]].pod, lost, place.pod.name[0])
     before = yield from find(lost, steps)
     if len(left) <= len(before):
         return None
@@ -152,8 +161,8 @@ def _broken(
     return Verdict("broken", "simulation", *names, vms, len(before), fix=fix)
 
 
-def _fix(layout: Layout, pod: PlacedPod, lost: int) -> Fix:
-    """The cheapest change by which a VM of a lost node has a place."""
+def _fix(layout: Layout, pod: PlacedPod, lost: int, namespace: str) -> Fix:
+    """The cheapest change by which a VM of a lost node has a place; its group is for its own namespace to know."""
     everywhere = layout.eligibility(pod)
     eligibility = everywhere.without(1 << lost)
     filtered = layout.simulation.filter(pod.simulated, eligibility)
@@ -165,4 +174,7 @@ def _fix(layout: Layout, pod: PlacedPod, lost: int) -> Fix:
     if not eligibility.count:
         return either([added, MORE_NODES])
     room = free_some(layout, pod, eligibility.bitset & ~filtered.forbidden)
-    return either([room, added] if room else [added])
+    fixes = [room, added] if room else [added]
+    if pod.name[0] == namespace and (group := group_between(layout, pod, filtered)):
+        fixes.append(Fix(f"take a VM out of group {quote(group)}", "take a VM out of its group"))
+    return either(fixes)

@@ -53,7 +53,7 @@ def _held(now: PlaceRule | None, recorded: PlaceRule | None) -> PlaceRule | None
 def placement_of_vmi(vmi: Vmi, namespace: str, settings: GroupSettings) -> GroupPlacement | None:
     """The rules of a VMI's group, as its next launcher pod gets them; None: it is in none that has rules."""
     name = vmi.meta.label(GROUP_LABEL)
-    group = settings.group(name, namespace)
+    group = settings.group(name, namespace) if name else None
     if not name or group is None:
         return None
     return held_to(placement_of(name, group), parse(vmi.meta.annotation(INJECTED_ANNOTATION)), vmi.meta.uid or "")
