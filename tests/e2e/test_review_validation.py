@@ -22,7 +22,7 @@ from .conftest import OwnPlane
 from .support.access import Access
 from .support.kube import Json, KubeError
 from .support.objects import crds, ensure_namespace, install_crds, obj
-from .support.pki import ADMIN, Identity
+from .support.pki import ADMIN, Identity, service_account
 from .support.processes import ROOT
 from .support.program import command
 from .support.rbac import user_with
@@ -152,3 +152,31 @@ def test_a_cluster_is_asked_for_its_definitions_and_by_a_dry_run_as_the_user_may
     assert done.exit_code == 1, done.stderr
     assert [each["path"] for each in json.loads(done.stdout)["findings"]] == ["kind"]
     assert "checked against the kinds of the cluster's CustomResourceDefinitions" in done.stderr
+
+
+def test_a_pipelines_account_needs_no_more_than_the_example_gives_it(plane: Access, tmp_path: Path) -> None:
+    ensure_namespace(plane.admin, "shop")
+    account, role, binding, job = yaml.safe_load_all((ROOT / "examples/pipelines/owner.yaml").read_text())
+    for made, path in (
+        (account, "v1/serviceaccounts"),
+        (role, "rbac.authorization.k8s.io/v1/roles"),
+        (binding, "rbac.authorization.k8s.io/v1/rolebindings"),
+    ):
+        plane.admin.create(path, made, namespace="shop")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    (place,) = (each["mountPath"] for each in container["volumeMounts"])
+    (tmp_path / "vms.yaml").write_text(
+        json.dumps(VM | {"apiVersion": "kubevirt.io/v1", "metadata": {"name": "fedora"}})
+    )
+    options = [str(tmp_path) if each == place else each for each in container["args"][1:]]
+    ci = service_account("shop", account["metadata"]["name"])
+
+    def run_review() -> Result:
+        return command(plane, "review", *options, "-o", "json", user=ci, check=False)
+
+    new = run_review()
+    assert (json.loads(new.stdout)["operation"], new.exit_code) == ("CREATE", 0), new.stderr
+    vm = VM | {"apiVersion": "kubevirt.io/v1", "metadata": {"name": "fedora", "namespace": "shop"}}
+    plane.admin.create("kubevirt.io/v1/virtualmachines", vm, namespace="shop")
+    held = run_review()
+    assert (json.loads(held.stdout)["operation"], held.exit_code) == ("UPDATE", 0), held.stderr

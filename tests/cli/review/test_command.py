@@ -33,6 +33,7 @@ from tests.kubevirt.samples import preference
 from tests.policies.decisions import always
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, Reason
+from webhook.admission.reasons import common
 from webhook.cli.inputs import Part
 from webhook.cli.review import command as batch
 from webhook.cli.review.command import BatchJob, Written, default_jobs, evaluate_in_processes, progress
@@ -43,7 +44,7 @@ from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import NamespaceKey
 from webhook.forecast.requests import Sending
-from webhook.forecast.validation import DryRun, DryRunAnswer
+from webhook.forecast.validation import DryRun, DryRunAnswer, FieldError
 from webhook.k8s.documents import Document
 from webhook.policies import registry
 from webhook.settings_file import load
@@ -321,6 +322,28 @@ async def test_what_could_not_be_read_here_says_nothing_of_what_the_cluster_has_
 
     assert (alone.severity, "grant get on namespaces" in "".join(alone.warnings)) == ("unevaluated", True)
     assert (asking.severity, asking.decision, asking.warnings) == ("warned", "allowed", ["it says this"])
+
+
+async def test_what_the_cluster_denies_of_an_object_that_exists_is_an_update() -> None:
+    class Denying(WarningDryRun):
+        async def ask(self, obj: Any, namespace: str) -> DryRunAnswer:
+            return DryRunAnswer([FieldError(("spec",), "too large", common.DRY_RUN_DENIED)], vm())
+
+    settings = load(EXAMPLES / "settings.yaml")
+    evaluator = Evaluator(FilesCluster.load(EXAMPLES / "cluster", settings), settings, Sending(), dry_run=Denying())
+    found = await evaluator.evaluate(Document(vm(), "a.yaml", 1))
+    assert (found.decision, found.operation) == ("denied", "UPDATE")
+
+
+def test_a_warning_without_a_code_gets_none_and_no_remedy_of_another(review: Callable[..., Result]) -> None:
+    """Of a misspelt annotation the API server itself warns, whatever else is said of the VM."""
+    made = vm()
+    made["metadata"] |= {"namespace": "apps", "annotations": {f"{names.DOMAIN}/sperad": "off"}}
+    text = review(made, "-o", "github").output
+    assert "sperad" in text
+    assert "What to do" not in text
+    found = json.loads(review(made, "-o", "sarif").stdout)["runs"][0]["results"]
+    assert [each["ruleId"] for each in found] == ["warning"]
 
 
 def test_a_warning_counts_beside_what_was_not_evaluated() -> None:

@@ -88,6 +88,8 @@ class Evaluator:
                 raise InputError(error.what, document.where(), error.fix) from None
             against = f"{DRY_RUN_DONE} after it was {against}" if against else DRY_RUN_DONE
         result = self._invalid(document, errors) if errors else await self._evaluate_valid(document, existing)
+        if existing and errors:
+            result.operation = "UPDATE"
         result.warnings += [each for each in said if not any(_says(own, each) for own in result.warnings)]
         result.checked = result.checked or against
         result.unchecked = [*(checked.unchecked if checked else ()), *result.unchecked]

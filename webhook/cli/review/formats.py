@@ -202,7 +202,8 @@ class Sarif(OutputFormat):
         """The result; empty for an object that is allowed without a warning."""
         if result.severity == "fine":
             return ""
-        text = "; ".join([result.summary, *(result.warnings_by_weight if result.severity == "warned" else ())])
+        texts = [result.summary, *(result.warnings_by_weight if result.severity == "warned" else ())]
+        text = "; ".join(dict.fromkeys(texts))
         places = [(each["text"], each["line"], f"\n{each['path']}") for each in result.findings]
         return json.dumps([self._value(result, *place) for place in places or [(text, result.line, "")]])
 
@@ -211,7 +212,7 @@ class Sarif(OutputFormat):
         identity = f"{result.title}\n{result.origin}\n{result.code}{part}".encode(errors="replace")
         object_ = {"fullyQualifiedName": visible(result.title), "kind": "resource"}
         return {
-            "ruleId": result.code or "not-evaluated",
+            "ruleId": result.code or ("warning" if result.severity == "warned" else "not-evaluated"),
             "level": _LEVELS[result.severity],
             "message": {"text": visible(f"{result.title}: {text}")},
             "locations": [_location(result.file, line) | {"logicalLocations": [object_]}],

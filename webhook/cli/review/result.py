@@ -132,13 +132,23 @@ class Result(msgspec.Struct, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """Why, in one sentence: the denial's message, or the reason that decided."""
+        """Why, in one sentence: the denial's message, or the reason that decided or is warned of."""
+        if self._is_without_code:
+            return self.warnings[0]
         return self.message or next((str(reason["text"]) for reason in self.reasons), "")
 
     @property
     def code(self) -> str:
-        """The reason code that decided; empty without an evaluation."""
+        """The reason code that decided, or is warned of; empty without one."""
+        if self._is_without_code:
+            return ""
         return next((str(reason["code"]) for reason in self.reasons), "")
+
+    @property
+    def _is_without_code(self) -> bool:
+        """Whether it needs attention for warnings alone that have no code, such as the API server's own."""
+        by_warning = self.severity == "warned" and self.decision != "would-deny" and bool(self.warnings)
+        return by_warning and not codes_in("\n".join(self.warnings))
 
     def as_json(self) -> dict[str, Any]:
         """The result as plain JSON."""
