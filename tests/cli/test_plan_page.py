@@ -10,7 +10,7 @@ import pytest
 from tests.cli.runner import EXAMPLES, Refused, run
 from webhook.cli.console import Paragraph
 from webhook.cli.plan_page import MOST_ROWS, LossInWords, write_balance, write_loss
-from webhook.forecast.balance_report import BY_USAGE, SCHEMA, BalancePlan, Move, NodeLoad, Staying
+from webhook.forecast.balance_report import BY_USAGE, SCHEMA, BalancePlan, Counted, Move, NodeLoad, Staying
 from webhook.forecast.loss_report import SCHEMA as LOSS_SCHEMA
 from webhook.forecast.loss_report import LossPlan, StartPlan
 from webhook.forecast.report import STARTS, Remedy
@@ -92,6 +92,7 @@ def test_a_loss_shows_the_nodes_before_and_after_and_what_becomes_of_each_vm() -
 
 HEADLINE = Paragraph("It is so", "bold red")
 MANY = 10_000
+NOTHING = Counted(0, 0, 0, 0)
 HOSTILE = '</li><script>alert(1)</script>"\u202e password=hunter2canary'
 
 
@@ -117,7 +118,7 @@ def balance(
 
 
 def test_a_plan_for_thousands_of_nodes_and_vms_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    move = Move("shop", "web", "node-1", "node-9999", "node-9999", 1.0, 2.0, 2**30, 30)
+    move = Move("shop", "web", "node-1", "node-9999", "node-9999", 1.0, 2.0, 2**30, 30, NOTHING, NOTHING)
     loads = tuple(NodeLoad(f"node-{number}", 1, 2, 3, 4) for number in range(MANY))
     staying = tuple(Staying("no-room", "no other node can take it now", ("shop/db",) * MANY) for _ in range(MANY))
     write_balance(balance((move,) * 1000, loads, staying, ("a note",) * MANY), HEADLINE)
@@ -147,7 +148,7 @@ def test_a_plan_for_thousands_of_nodes_and_vms_is_cut(capsys: pytest.CaptureFixt
 
 
 def test_what_tenants_name_stays_text_and_secrets_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    move = Move(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1.0, 2.0, 2**30, 30)
+    move = Move(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1.0, 2.0, 2**30, 30, NOTHING, NOTHING)
     staying = (Staying("no-room", HOSTILE, (HOSTILE,)),)
     write_balance(balance((move,), (), staying, (HOSTILE,)), HEADLINE)
     vm = StartPlan(HOSTILE, HOSTILE, HOSTILE, STARTS, "has-room", to=HOSTILE)

@@ -15,10 +15,10 @@ from tests.forecast.oracle import Simulated, thorough
 from webhook.errors import InputError
 from webhook.forecast import balance
 from webhook.forecast.balance import Course, Wanted
-from webhook.forecast.balance_report import BalancePlan
+from webhook.forecast.balance_report import BalancePlan, Move
 from webhook.forecast.node_loads import measured
 from webhook.forecast.snapshot import ClusterObjects
-from webhook.forecast.usage import NodeMetrics, PodMetrics
+from webhook.forecast.usage import NodeMetrics, PodMetrics, Usage
 from webhook.k8s.quantity import parse
 
 TWO = [node(name, cpu="80") for name in "ab"]
@@ -222,12 +222,49 @@ class TestByUsage:
         usage = measured(used(node_metrics=()), "Prometheus")
         assert (usage.source, usage.nodes) == ("Prometheus", {"a": (3, 300 * 2**20), "b": (2100, 5800 * 2**20)})
 
-    def test_what_was_used_before_a_plan_was_begun_counts_until_its_end(self) -> None:
+    @pytest.mark.parametrize("unknown", ["nothing", "the VMs", "the nodes", "the node it goes to"])
+    def test_what_was_used_before_a_plan_was_begun_counts_until_its_end(self, unknown: str) -> None:
         """Metrics are those of some minutes ago: the node that a VM has left seems as full as before."""
-        found = by_usage(used())
-        then = used(vms=[*BUSY[:3], vm("busy-0", "a"), BUSY[4]])
-        left = balance.plan(then, Wanted(10, usage=measured(used())), Course(found, found.moves))
-        assert (left.moves, left.deviation) == ((), found.deviation_after)
+        known: Json = {
+            "nothing": {},
+            "the VMs": {"pod_metrics": ()},
+            "the nodes": {"node_metrics": metrics(NodeMetrics, other=CALM)},
+            "the node it goes to": {"node_metrics": metrics(NodeMetrics, b=FULL)},
+        }[unknown]
+        usage = measured(used(**known))
+        found = balance.plan(used(), Wanted(1, most=1, usage=usage))
+        (move,) = found.moves
+        then = used(
+            vms=[
+                vm(one["metadata"]["name"], move.to) if one["metadata"]["name"] == move.name else (one, pod)
+                for one, pod in BUSY
+            ]
+        )
+        left = balance.plan(then, Wanted(1, most=0, usage=usage), Course(found, found.moves))
+        assert left.deviation == found.deviation_after
+        assert any(f"shop/{move.name}" in note for note in left.notes) == (unknown == "the VMs")
+        assert {each.name: (each.cpu, each.memory) for each in left.loads} == {
+            each.name: (each.cpu_after, each.memory_after) for each in found.loads
+        }
+
+    def test_what_is_not_known_of_vms_empties_no_node(self) -> None:
+        """Each VM that moves takes with it what it requests, in the next plan too."""
+        course, on = Course(), dict.fromkeys((f"vm-{number}" for number in range(6)), "a")
+        nodes = metrics(NodeMetrics, a={"cpu": "6400m", "memory": "1Gi"}, b={"cpu": "1800m", "memory": "1Gi"})
+
+        def now() -> ClusterObjects:
+            vms = [vm(name, node, cpu="1") for name, node in on.items()]
+            return replace(snapshot([node("a"), node("b")], vms), node_metrics=nodes)
+
+        usage = measured(now())
+        planned = balance.plan(now(), Wanted(10, usage=usage))
+        found = planned
+        while found.moves:
+            on[found.moves[0].name] = found.moves[0].to
+            course = Course(found, (*course.made, found.moves[0]))
+            found = balance.plan(now(), Wanted(10, most=20 - len(course.made), usage=usage), course)
+        assert moved(replace(planned, moves=course.made)) == moved(planned)
+        assert found.deviation == planned.deviation_after
 
 
 class TestCoolDown:
@@ -342,6 +379,41 @@ def test_each_step_fits_when_its_turn_comes_and_the_cluster_ends_where_the_plan_
     highest = max((used[name][at] - means[at] for name in compared for at in (0, 1)), default=0)
     assert highest == pytest.approx(found.deviation_after, abs=0.01)
     assert found.is_reached == (highest <= target + 1e-9)
+
+
+@thorough
+@given(objects=random_clusters(), target=st.sampled_from([0, 5, 20]), unknown=st.sets(st.integers(0, 12)))
+def test_what_a_plan_has_counted_the_next_plan_counts(objects: ClusterObjects, target: int, unknown: set[int]) -> None:
+    """Whatever is not known of nodes and VMs; the plan that is left after its first move is that without it."""
+    amounts = {name: (100 * number, number * 2**28) for number, name in enumerate(NAMES)}
+    nodes = {name: each for number, (name, each) in enumerate(amounts.items()) if number not in unknown}
+    vms = {
+        (each.meta.namespace or "", each.meta.name or ""): (50 * number, number * 2**27)
+        for number, each in enumerate(objects.vmis, len(NAMES))
+        if number not in unknown
+    }
+    wanted = Wanted(target, usage=Usage("metrics", nodes, vms))
+    found = balance.plan(objects, wanted)
+    if found.moves:
+        first = found.moves[0]
+        left = balance.plan(_moved(objects, first), wanted, Course(found, (first,)))
+        assert left.deviation == pytest.approx(first.deviation, abs=0.01)
+
+
+def _moved(objects: ClusterObjects, move: Move) -> ClusterObjects:
+    """The same, after a migration."""
+    vmis = tuple(
+        replace(each, status=replace(each.status, node_name=move.to))
+        if each.status and each.meta.name == move.name
+        else each
+        for each in objects.vmis
+    )
+    names = f"virt-launcher-{move.name}", f"hp-volume-virt-launcher-{move.name}"
+    pods = tuple(
+        replace(each, spec=replace(each.spec, node_name=move.to)) if each.spec and each.meta.name in names else each
+        for each in objects.pods
+    )
+    return replace(objects, vmis=vmis, pods=pods)
 
 
 def _requested(oracle: Simulated, nodes: Sequence[str]) -> tuple[float, float]:

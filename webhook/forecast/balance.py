@@ -353,7 +353,7 @@ class _Balancer:
         self._planner.move(mover, to)
         self._moved.add(mover.key)
         self._staying.pop(mover.key, None)
-        self._loads.move(mover, source, to)
+        leaves, takes = self._loads.move(mover, source, to)
         for each in (source, to):
             self._used[each] = self._loads.of(each)
         gain = max(before[0] - self._used[source][0], before[1] - self._used[source][1])
@@ -367,6 +367,8 @@ class _Balancer:
             deviation=round(self._deviation(), 2),
             memory=mover.memory,
             seconds=report.about([QueuedMigration(source, mover.memory)], self._limits),
+            leaves=leaves,
+            takes=takes,
         )
 
     def _why(self, nodes: Iterable[str], means: tuple[float, float]) -> Iterator[Staying]:

@@ -27,6 +27,22 @@ class NodeLoad(View, frozen=True):
     memory_after: float
 
 
+class Counted(View, frozen=True):
+    """What a VM counts for on a node: what nodes are compared by, and what pods request.
+
+    Attributes:
+        cpu: in thousandths of a CPU.
+        memory: in bytes.
+        requested_cpu: in thousandths of a CPU.
+        requested_memory: in bytes.
+    """
+
+    cpu: int
+    memory: int
+    requested_cpu: int
+    requested_memory: int
+
+
 class Move(View, frozen=True):
     """A migration of the plan, which fits when all before it have ended.
 
@@ -36,6 +52,8 @@ class Move(View, frozen=True):
         deviation: that of the cluster then.
         memory: what is to be copied, in bytes.
         seconds: about how long it takes.
+        leaves: what the VM counted for on its node. A plan that is made after the move counts the same.
+        takes: what it counts for on the other node.
     """
 
     namespace: str
@@ -47,6 +65,8 @@ class Move(View, frozen=True):
     deviation: float
     memory: int
     seconds: int
+    leaves: Counted
+    takes: Counted
 
     @property
     def migration(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from webhook.forecast.balance_report import Move
+from webhook.forecast.balance_report import Counted, Move
 from webhook.forecast.balance_search import Share
 from webhook.forecast.drain import Planner
 from webhook.forecast.movers import Mover
@@ -56,10 +56,7 @@ class NodeLoads:
             sum(planner.resources(name).allocatable.get(resource, 0) for name in names) for resource in RESOURCES
         ]
         for move in made if usage else ():
-            used = usage.vms.get((move.namespace, move.name), (0, 0)) if usage else (0, 0)
-            for name, sign in ((move.source, -1), (move.to, 1)):
-                if name in self._amounts and name not in self._unknown:
-                    self._add(name, used, sign)
+            self._count(move)
 
     def of(self, name: str) -> Share:
         """What is used of a node, and what is requested of it, in percent: CPU and memory of both."""
@@ -72,17 +69,30 @@ class NodeLoads:
 
     def leaves(self, mover: Mover, name: str) -> Share:
         """What a VM leaves free of its node."""
-        pod = mover.source or mover.pod
-        return (*self._percent(name, self._of_vm(mover, pod)), *self._percent(name, _requests(pod)))
+        return self._share(name, self._counted(mover, mover.source or mover.pod))
 
     def takes(self, mover: Mover, name: str) -> Share:
         """What a VM takes of a node."""
-        return (*self._percent(name, self._of_vm(mover, mover.pod)), *self._percent(name, _requests(mover.pod)))
+        return self._share(name, self._counted(mover, mover.pod))
 
-    def move(self, mover: Mover, source: str, to: str) -> None:
-        """Have a VM be on another node, where the planner has it already."""
-        self._add(source, self._of_vm(mover, mover.source or mover.pod), -1)
-        self._add(to, self._of_vm(mover, mover.pod), 1)
+    def move(self, mover: Mover, source: str, to: str) -> tuple[Counted, Counted]:
+        """Have a VM be on another node, where the planner has it already; what it counted for, and counts for there."""
+        leaves, takes = self._counted(mover, mover.source or mover.pod), self._counted(mover, mover.pod)
+        self._add(source, (leaves.cpu, leaves.memory), -1)
+        self._add(to, (takes.cpu, takes.memory), 1)
+        return leaves, takes
+
+    def _count(self, move: Move) -> None:
+        """Count a move that has been made as the plan counted it that it is of, whatever is known by now."""
+        for name, counted, sign in ((move.source, move.leaves, -1), (move.to, move.takes, 1)):
+            if name not in self._amounts:
+                continue
+            self._add(name, (counted.cpu, counted.memory), sign)
+            if name in self._unknown:
+                # What is requested there now says so already.
+                self._add(name, (counted.requested_cpu, counted.requested_memory), -sign)
+        if self._usage and (move.namespace, move.name) not in self._usage.vms:
+            self._unknown_vms.add((move.namespace, move.name))
 
     def notes(self) -> Iterator[str]:
         """For what requests stand, sentences."""
@@ -103,13 +113,17 @@ class NodeLoads:
         cpu, memory = (resources.allocatable.get(each, 0) - resources.free.get(each, 0) for each in RESOURCES)
         return cpu, memory
 
-    def _of_vm(self, mover: Mover, pod: SimulatedPod) -> Amounts:
-        if self._usage is None:
-            return _requests(pod)
-        known = self._usage.vms.get(mover.key)
-        if known is None:
+    def _counted(self, mover: Mover, pod: SimulatedPod) -> Counted:
+        """What a VM counts for as one of its pods."""
+        cpu, memory = (pod.requests.get(resource, 0) for resource in RESOURCES)
+        known = self._usage.vms.get(mover.key) if self._usage else None
+        if self._usage and known is None:
             self._unknown_vms.add(mover.key)
-        return _requests(pod) if known is None else known
+        return Counted(*(known or (cpu, memory)), cpu, memory)
+
+    def _share(self, name: str, counted: Counted) -> Share:
+        requested = counted.requested_cpu, counted.requested_memory
+        return (*self._percent(name, (counted.cpu, counted.memory)), *self._percent(name, requested))
 
     def _add(self, name: str, amounts: Amounts, sign: int) -> None:
         cpu, memory = self._amounts[name]
@@ -122,8 +136,3 @@ class NodeLoads:
         whole = [allocatable.get(resource, 0) for resource in RESOURCES]
         cpu, memory = (100 * amount / all_ if all_ else 0.0 for amount, all_ in zip(amounts, whole, strict=True))
         return cpu, memory
-
-
-def _requests(pod: SimulatedPod) -> Amounts:
-    cpu, memory = (pod.requests.get(resource, 0) for resource in RESOURCES)
-    return cpu, memory
