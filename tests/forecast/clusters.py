@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from webhook.forecast.priorities import PriorityClass
 from webhook.forecast.snapshot import ClusterObjects, PodDisruptionBudget
@@ -32,6 +33,16 @@ def node(name: str, *, memory: str = "8Gi", cpu: str = "8", cordoned: bool = Fal
     spec = {"unschedulable": True} if cordoned else {}
     allocatable = {"cpu": cpu, "memory": memory, "pods": "20", "devices.kubevirt.io/kvm": "1k"}
     return {"metadata": {"name": name, "labels": base | labels}, "spec": spec, "status": {"allocatable": allocatable}}
+
+
+# The features of a VM that needs a TSC frequency.
+TIMED: Json = {"hyperv": {"reenlightenment": {"enabled": True}}}
+
+
+def timed(frequency: int, others: Sequence[int] = ()) -> dict[str, str]:
+    """The labels of a node with a TSC frequency, in Hz, that can be scaled to others."""
+    scaled = {f"scheduling.node.kubevirt.io/tsc-frequency-{each}": "true" for each in (frequency, *others)}
+    return {"cpu-timer.node.kubevirt.io/tsc-frequency": str(frequency)} | scaled
 
 
 def vm(
@@ -200,7 +211,15 @@ NAMES = [f"node-{number}" for number in range(5)]
 
 
 @st.composite
-def random_clusters(draw: st.DrawFn, priorities: Sequence[int] = (0,)) -> ClusterObjects:
+def random_clusters(draw: st.DrawFn, priorities: Sequence[int] = (0,), *, with_hurdles: bool = False) -> ClusterObjects:
+    """Five nodes and up to eight VMs.
+
+    Args:
+        draw: hypothesis'.
+        priorities: those of pods.
+        with_hurdles: whether VMs may name a scheduler that is down, or need a TSC frequency, which plans and searches
+            know and the oracle does not.
+    """
     nodes = [
         node(
             name,
@@ -225,6 +244,12 @@ def random_clusters(draw: st.DrawFn, priorities: Sequence[int] = (0,)) -> Cluste
     attached = [attachment(pod) for vmi, pod in vms if vmi["spec"].get("volumes")]
     claims = [{"metadata": {"name": each, "namespace": "shop"}, "spec": {"volumeName": each}} for each in "ab"]
     volumes = [{"metadata": {"name": each}, "spec": {"nodeAffinity": {"required": _in_zone(each)}}} for each in "ab"]
+    if with_hurdles:
+        for each in nodes:
+            each["metadata"]["labels"] |= draw(_FREQUENCIES)
+        for vmi, _ in vms:
+            vmi["spec"] |= {"schedulerName": "custom"} if draw(_SOMETIMES) else {}
+            vmi["spec"]["domain"] |= {"features": TIMED} if draw(_SOMETIMES) else {}
     several = len(priorities) > 1
     fillers = [
         filler(f"pod-{number}", draw(st.sampled_from(NAMES)), **({"app": draw(APPS)} if several else {}))
@@ -239,10 +264,14 @@ def random_clusters(draw: st.DrawFn, priorities: Sequence[int] = (0,)) -> Cluste
     classes = [*BUILT_IN, *(priority_class(f"class-{value}", value) for value in priorities)]
     pods = [*attached, *fillers]
     budgets = [budget(draw(st.integers(0, 1)), app=draw(APPS))] if several and draw(st.booleans()) else []
-    return snapshot(nodes, vms, pods=pods, claims=claims, volumes=volumes, classes=classes, budgets=budgets)
+    found = snapshot(nodes, vms, pods=pods, claims=claims, volumes=volumes, classes=classes, budgets=budgets)
+    is_down = with_hurdles and draw(st.booleans())
+    return replace(found, schedulers_down={"custom": "Lease expired 12s ago"}) if is_down else found
 
 
 CLUSTERS_WITH_PRIORITIES = random_clusters((0, 10, 100))
+_SOMETIMES = st.sampled_from([False, False, False, True])
+_FREQUENCIES = st.builds(timed, st.sampled_from([1000, 2000]), st.just([]) | st.just([1000]))
 
 
 def _in_zone(name: str) -> Json:

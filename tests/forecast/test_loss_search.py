@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.forecast import clusters
 from tests.forecast.clusters import (
     CLUSTERS_WITH_PRIORITIES,
     NAMES,
+    TIMED,
     Json,
     apart,
     node,
     quota,
     random_clusters,
     snapshot,
+    timed,
     vm,
 )
 from tests.forecast.oracle import thorough
@@ -29,6 +32,7 @@ from webhook.forecast.loss_report import LossPlan
 from webhook.forecast.loss_search import _Room, _weight, search, search_zones
 from webhook.forecast.losses import Losses
 from webhook.forecast.snapshot import ClusterObjects
+from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.nodes import ZONE, bitset_positions
 
 
@@ -44,8 +48,11 @@ def fleet(nodes: int, vms: int, memory: str = "1Gi", **spec: Any) -> ClusterObje
     return owned(snapshot([node(name, zone=name) for name in names], on))
 
 
+WITH_HURDLES = random_clusters(with_hurdles=True)
+
+
 @thorough
-@given(objects=st.one_of(random_clusters(), CLUSTERS_WITH_PRIORITIES))
+@given(objects=st.one_of(random_clusters(), WITH_HURDLES, CLUSTERS_WITH_PRIORITIES))
 def test_a_search_finds_what_each_loss_by_itself_leads_to(objects: ClusterObjects) -> None:
     objects = owned(objects)
     found = search(objects, 2)
@@ -67,13 +74,13 @@ def test_a_search_finds_what_each_loss_by_itself_leads_to(objects: ClusterObject
 
 
 @thorough
-@given(objects=random_clusters(), seed=st.integers(0, 1000), size=st.integers(1, 2))
+@given(objects=st.one_of(random_clusters(), WITH_HURDLES), seed=st.integers(0, 1000), size=st.integers(1, 2))
 def test_what_is_certain_holds_in_any_order_and_wherever_each_pod_goes(
     objects: ClusterObjects, seed: int, size: int
 ) -> None:
     objects, dice = owned(objects), random.Random(seed)
     losses = Losses(objects)
-    room = _Room(losses)
+    room = _Room(losses, size)
     weights = {name: _weight(losses, room, name) for name in NAMES}
     for lost in combinations(NAMES, size):
         starting = sum(weights[name].starts for name in lost)
@@ -82,6 +89,7 @@ def test_what_is_certain_holds_in_any_order_and_wherever_each_pod_goes(
         without = losses_without(objects, lost)
         starts, _ = without.starting(lost)
         for start in dice.sample(starts, len(starts)):
+            assert without.denial(start) is None
             feasible = without.simulation.filter(start.pod, without.eligibility(start)).feasible
             assert feasible
             without.simulation.bind(start.pod, dice.choice([*bitset_positions(feasible)]))
@@ -105,6 +113,52 @@ def test_where_there_is_room_to_spare_nothing_is_simulated() -> None:
 def test_quotas_are_never_certain() -> None:
     world = owned(snapshot([node(name) for name in "abc"], [vm("web", "a")], quotas=[quota(pods=("9", "1"))]))
     assert counts(search(world, 1)) == (3, 2, 1, 0, 0)
+
+
+def test_a_vm_whose_scheduler_is_down_is_never_certain() -> None:
+    """There is room for it everywhere, and its pod waits for the scheduler."""
+    six = [node(f"n{number}") for number in range(6)]
+    world = owned(snapshot(six, [vm("web", "n0", schedulerName="custom")]))
+    assert counts(search(world, 1)) == (6, 6, 0, 0, 0)
+    found = search(replace(world, schedulers_down={"custom": "Lease expired 12s ago"}), 2)
+    assert ([each.nodes for each in found.failing], found.waits) == ([("n0",)], 1)
+    assert counts(found) == (21, 15, 1, 5, 0)
+    assert [each.code for each in found.vms] == ["scheduler-down"]
+
+
+def windows(name: str, on: str) -> tuple[Json, Json]:
+    """A VM that needs a TSC frequency."""
+    made = vm(name, on)
+    made[0]["spec"]["domain"]["features"] = TIMED
+    return made
+
+
+def test_a_frequency_that_depends_on_the_loss_is_never_certain() -> None:
+    """Without the slowest node, KubeVirt takes the frequency of the next one, which it alone has."""
+    nodes = [node("n0", **timed(1000)), node("n2", memory="512Mi", **timed(2000, [1000]))]
+    nodes += [node(f"n{number}", **timed(3000, [1000])) for number in (1, *range(3, 10))]
+    world = owned(snapshot(nodes, [windows("web", "n1")]))
+    assert search(world, 1).failing == ()
+    found = search(world, 2)
+    assert ([each.nodes for each in found.failing], found.waits) == ([("n0", "n1")], 1)
+    assert [each.code for each in found.vms] == ["no-eligible-node"]
+
+
+@pytest.mark.parametrize("slow", [0, 3])
+def test_a_frequency_that_no_loss_changes_is_certain(slow: int) -> None:
+    """The lowest is that of more nodes than are lost, or KubeVirt's configuration says it."""
+    names = [f"n{number}" for number in range(9)]
+    nodes = [node(name, **timed(1000 if at < slow else 3000, [1000])) for at, name in enumerate(names)]
+    world = owned(snapshot(nodes, [windows(f"vm-{name}", name) for name in names]))
+    assert counts(search(world, 2)) == (45, 45, 0, 0, 0)
+    one = [node("n0", **timed(1000)), *(node(name, **timed(3000, [1000])) for name in names[1:])]
+    world = owned(snapshot(one, [windows(f"vm-{name}", name) for name in names]))
+    assert counts(search(world, 2)) == (45, 0, 45, 0, 0)
+    # Of one node, it is that of the loss.
+    assert counts(search(world, 1)) == (9, 9, 0, 0, 0)
+    configuration = ClusterConfig.of({"developerConfiguration": {"minimumClusterTSCFrequency": 1000}})
+    world = replace(world, kubevirt=configuration)
+    assert counts(search(world, 2)) == (45, 45, 0, 0, 0)
 
 
 def test_a_loss_that_leaves_vms_down_only_with_another() -> None:

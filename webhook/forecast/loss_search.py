@@ -22,8 +22,10 @@ from webhook.forecast.loss import ASSUMPTIONS, bounded, gaps_of, planned
 from webhook.forecast.loss_report import Examined, FailingLoss, LossPlan
 from webhook.forecast.losses import Losses
 from webhook.forecast.snapshot import ClusterObjects, group
+from webhook.forecast.start import has_lasting_frequency
 from webhook.forecast.starts import Key, Start
 from webhook.placement.nodes import HOSTNAME, ZONE
+from webhook.placement.target_pods import needs_tsc_frequency
 
 # Of those that a plan may take, the rest is for looking at the loss that it has found.
 _SEARCH_STEPS: Final = MAX_STEPS // 4
@@ -54,22 +56,28 @@ class _Room:
 
     A pod that has more nodes with room than pods start gets one, because each of the others takes at most one node away
     from it: by what it requests, or by anti-affinity on hosts. That does not hold for pods with other rules, nor where
-    the API server may deny pods.
+    the API server may deny pods, or no scheduler looks at them.
 
     Args:
         losses: the cluster, of which nothing is lost.
+        lost: of how many nodes losses are looked at, at most.
     """
 
-    def __init__(self, losses: Losses) -> None:
+    def __init__(self, losses: Losses, lost: int) -> None:
         self._losses: Final = losses
         self._nodes: Final[dict[tuple[object, ...], int]] = {}
         by_host = Counter(node.labels[HOSTNAME] for node in losses.cluster.index if HOSTNAME in node.labels)
         self._hosts_are_nodes: Final = all(number == 1 for number in by_host.values())
+        # By the TSC frequency, other nodes are eligible after the loss of two nodes than after that of one of them.
+        index, configuration = losses.cluster.index, losses.cluster.objects.kubevirt
+        self._keeps_frequency: Final = lost == 1 or has_lasting_frequency(index, configuration, lost)
 
     def nodes(self, start: Start) -> int | None:
         """The nodes that have room for a pod now, as a bitset; None: others may take more than one from it."""
         rules = start.pod.info.rules
-        is_simple = not (rules.affinity or rules.spread or start.scheduled or start.problem or start.priority.problem)
+        is_simple = not (rules.affinity or rules.spread or start.scheduled or self._losses.denial(start))
+        if start.vmi and needs_tsc_frequency(start.vmi):
+            is_simple = is_simple and self._keeps_frequency
         if rules.anti_affinity:
             is_simple = (
                 is_simple and self._hosts_are_nodes and all(each.key == HOSTNAME for each in rules.anti_affinity)
@@ -114,7 +122,7 @@ class _Found(NamedTuple):
 
 def _search(objects: ClusterObjects, any_of: int, budget: StepBudget) -> LossPlan:
     losses = Losses(objects)
-    room = _Room(losses)
+    room = _Room(losses, any_of)
     weights = [_weight(losses, room, name) for name in sorted(losses.cluster.views)]
     failing: list[_Found] = []
     total, by_room, simulated, implied, left_out = 0, 0, 0, 0, 0

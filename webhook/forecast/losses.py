@@ -190,6 +190,16 @@ class Losses:
                     starts.append(self.starts.of_vm(vmi, lost))
         return starts, down
 
+    def denial(self, start: Start) -> tuple[str, str] | None:
+        """Why no scheduler looks at a pod, whatever else starts, a code and a clause; None: only a quota may deny it."""
+        if start.problem:
+            return report.NO_VMI, start.problem
+        if start.priority.problem:
+            return report.NO_PRIORITY_CLASS, f"its pod would be denied: {start.priority.problem}"
+        if start.vmi and (why := self.cluster.scheduler_problem(start.vmi, start.model)):
+            return report.SCHEDULER_DOWN, f"{why}; its pod waits for it"
+        return None
+
     def count_staying_down(self) -> int:
         """How many VMs nothing starts again if their node is lost, of all nodes."""
         return sum(bool(self.starts.staying_down(vmi)) for vmis in self.vms.values() for vmi in vmis)
@@ -291,26 +301,22 @@ class _Loss:
 
     def _create(self, start: Start) -> None:
         """Have a pod be created, if the API server admits it; then it waits for the scheduler."""
-        namespace = start.key[1]
-        code = problem = ""
-        if start.problem:
-            code, problem = report.NO_VMI, start.problem
-        elif start.priority.problem:
-            code, problem = report.NO_PRIORITY_CLASS, f"its pod would be denied: {start.priority.problem}"
-        elif start.vmi and (why := self._losses.cluster.scheduler_problem(start.vmi, start.model)):
-            code, problem = report.SCHEDULER_DOWN, f"{why}; its pod waits for it"
-        elif quotas := self._losses.cluster.quotas.get(namespace):
-            beside = add_usages(self._usages.get(namespace, ()))
-            if denied := review_quotas(quotas, start.usage, beside=beside).problem:
-                code, problem = report.QUOTA, f"its pod would be denied: {denied}"
-            else:
-                self._usages.setdefault(namespace, []).append(start.usage)
-        if code:
-            self._outcome.left[start.key] = Left(start, code, problem)
+        if denial := self._losses.denial(start) or self._denial_by_quota(start):
+            self._outcome.left[start.key] = Left(start, *denial)
             return
         self._eligibility[start.key] = self._losses.eligibility(start).without(self._lost)
         self._lowest = min(self._lowest, start.priority.value)
         heapq.heappush(self._heap, (self._turn(start), start))
+
+    def _denial_by_quota(self, start: Start) -> tuple[str, str] | None:
+        """Why the namespace's quotas leave no room for a pod, a code and a clause; None: they do, and count it now."""
+        namespace = start.key[1]
+        if quotas := self._losses.cluster.quotas.get(namespace):
+            beside = add_usages(self._usages.get(namespace, ()))
+            if denied := review_quotas(quotas, start.usage, beside=beside).problem:
+                return report.QUOTA, f"its pod would be denied: {denied}"
+            self._usages.setdefault(namespace, []).append(start.usage)
+        return None
 
     def _place_all(self) -> None:
         """Have the scheduler take all pods from its queue."""

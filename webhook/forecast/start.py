@@ -72,14 +72,24 @@ def with_frequency(vmi: Vmi, nodes: Iterable[Node], configuration: ClusterConfig
         return vmi, ()
     chosen, where = configuration.minimum_tsc_frequency or 0, "KubeVirt's configuration"
     if not chosen:
-        offers = [(hz, node.name) for node in nodes if node.labels.get(SCHEDULABLE) == TRUE and (hz := _hertz(node))]
-        chosen, name = min(offers, default=(0, ""))
+        chosen, name = min(_frequencies(nodes), default=(0, ""))
         where = f"node {name}, the lowest of all nodes where virt-handler works"
     if not chosen:
         return vmi, ()
     hints = VmiStatus(topology_hints=TopologyHints(chosen))
     note = f"the VM needs a fixed TSC frequency, for which KubeVirt takes {chosen} Hz of {where}"
     return msgspec.structs.replace(vmi, status=hints), (note,)
+
+
+def has_lasting_frequency(nodes: Iterable[Node], configuration: ClusterConfig, lost: int) -> bool:
+    """Whether virt-controller chooses the same TSC frequency (`with_frequency`) whichever so many nodes are lost."""
+    offers = [hertz for hertz, _ in _frequencies(nodes)] if not configuration.minimum_tsc_frequency else []
+    return not offers or offers.count(min(offers)) > lost
+
+
+def _frequencies(nodes: Iterable[Node]) -> Iterator[tuple[int, str]]:
+    """The TSC frequencies of the nodes where virt-handler works, each with the node's name."""
+    return ((hz, node.name) for node in nodes if node.labels.get(SCHEDULABLE) == TRUE and (hz := _hertz(node)))
 
 
 def _hertz(node: Node) -> int:
