@@ -217,8 +217,8 @@ def random_clusters(draw: st.DrawFn, priorities: Sequence[int] = (0,), *, with_h
     Args:
         draw: hypothesis'.
         priorities: those of pods.
-        with_hurdles: whether VMs may name a scheduler that is down, or need a TSC frequency, which plans and searches
-            know and the oracle does not.
+        with_hurdles: whether there is room for the VMs, which are few and without rules, and may name a scheduler that
+            is down, or need a TSC frequency. The oracle knows neither.
     """
     nodes = [
         node(
@@ -237,23 +237,25 @@ def random_clusters(draw: st.DrawFn, priorities: Sequence[int] = (0,), *, with_h
             draw(st.sampled_from(["512Mi", "1Gi", "2Gi", "3Gi"])),
             cpu=draw(st.sampled_from(["100m", "500m"])),
             labels={"app": draw(APPS)},
-            **draw(_specs()),
+            **({} if with_hurdles else draw(_specs())),
         )
-        for number in range(draw(st.integers(1, 8)))
+        for number in range(draw(st.integers(1, 2 if with_hurdles else 8)))
     ]
     attached = [attachment(pod) for vmi, pod in vms if vmi["spec"].get("volumes")]
     claims = [{"metadata": {"name": each, "namespace": "shop"}, "spec": {"volumeName": each}} for each in "ab"]
     volumes = [{"metadata": {"name": each}, "spec": {"nodeAffinity": {"required": _in_zone(each)}}} for each in "ab"]
     if with_hurdles:
-        for each in nodes:
-            each["metadata"]["labels"] |= draw(_FREQUENCIES)
+        for each, frequency in zip(nodes, draw(_FREQUENCIES), strict=True):
+            each["metadata"]["labels"] |= timed(frequency, draw(_SCALED))
+            each["status"]["allocatable"]["memory"] = "8Gi"
+            each["spec"]["unschedulable"] = frequency < _FASTEST and draw(st.booleans())
         for vmi, _ in vms:
-            vmi["spec"] |= {"schedulerName": "custom"} if draw(_SOMETIMES) else {}
-            vmi["spec"]["domain"] |= {"features": TIMED} if draw(_SOMETIMES) else {}
+            vmi["spec"] |= {"schedulerName": "custom"} if draw(st.booleans()) else {}
+            vmi["spec"]["domain"] |= {"features": TIMED} if draw(st.booleans()) else {}
     several = len(priorities) > 1
     fillers = [
         filler(f"pod-{number}", draw(st.sampled_from(NAMES)), **({"app": draw(APPS)} if several else {}))
-        for number in range(draw(st.integers(8, 14) if several else st.integers(0, 3)))
+        for number in range(draw(st.integers(8, 14) if several else st.integers(0, 0 if with_hurdles else 3)))
     ]
     for vmi, pod in vms:
         value = draw(st.sampled_from(priorities))
@@ -270,8 +272,9 @@ def random_clusters(draw: st.DrawFn, priorities: Sequence[int] = (0,), *, with_h
 
 
 CLUSTERS_WITH_PRIORITIES = random_clusters((0, 10, 100))
-_SOMETIMES = st.sampled_from([False, False, False, True])
-_FREQUENCIES = st.builds(timed, st.sampled_from([1000, 2000]), st.just([]) | st.just([1000]))
+_FASTEST = 3000
+_FREQUENCIES = st.one_of(map(st.permutations, ([1000, 2000, 3000, 3000, 3000], [1000, 1000, 2000, 3000, 3000])))
+_SCALED = st.sampled_from([[1000], [1000], [1000], [1000, 2000]])
 
 
 def _in_zone(name: str) -> Json:

@@ -191,7 +191,7 @@ class Losses:
         return starts, down
 
     def denial(self, start: Start) -> tuple[str, str] | None:
-        """Why no scheduler looks at a pod, whatever else starts, a code and a clause; None: only a quota may deny it."""
+        """Why no scheduler looks at a pod, whatever else starts, a code and a clause; None: only quotas may deny it."""
         if start.problem:
             return report.NO_VMI, start.problem
         if start.priority.problem:
