@@ -28,6 +28,7 @@ from webhook.placement.eligibility import Eligibility, Failure
 from webhook.placement.groups import GROUP_LABEL
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import bitset_union
+from webhook.placement.pod_rules import AffinityTerm
 from webhook.placement.quota import PodUsage, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Requirement, Requirements
 from webhook.placement.running_pods import RunningPod
@@ -228,12 +229,12 @@ class _Loss:
         self._log: Final[list[tuple[SimulatedPod, int, int]]] = []
         self._gone: Final[set[NamespacedName]] = set()
         self._heap: Final[list[tuple[tuple[object, ...], Start]]] = []
-        self._waiting: Final[list[Start]] = []
+        self._waiting: Final = _Waiting()
         # Whether pods have been preempted since pods that wait were looked at.
         self._has_freed = False
         self._new: Final[dict[int, dict[Key, Start]]] = {}
-        # By namespace, what pods have freed in its quotas, and what new ones take.
-        self._usages: Final[dict[str, list[PodUsage]]] = {}
+        # By namespace, what pods have freed in its quotas, and what new ones take, as sums.
+        self._usages: Final[dict[str, tuple[PodUsage, ...]]] = {}
         self._eligibility: Final[dict[Key, Eligibility]] = {}
         objects = losses.cluster.objects
         self._preemption: Final = Preemption(
@@ -297,7 +298,10 @@ class _Loss:
         if position is not None and key in self._losses.simulated:
             self._unbind(self._losses.simulated[key], position)
         if key[0] in cluster.quotas:
-            self._usages.setdefault(key[0], []).append(self._losses.usage_of(pod).negated)
+            self._count(key[0], self._losses.usage_of(pod).negated)
+
+    def _count(self, namespace: str, usage: PodUsage) -> None:
+        self._usages[namespace] = add_usages((*self._usages.get(namespace, ()), usage))
 
     def _create(self, start: Start) -> None:
         """Have a pod be created, if the API server admits it; then it waits for the scheduler."""
@@ -312,10 +316,10 @@ class _Loss:
         """Why the namespace's quotas leave no room for a pod, a code and a clause; None: they do, and count it now."""
         namespace = start.key[1]
         if quotas := self._losses.cluster.quotas.get(namespace):
-            beside = add_usages(self._usages.get(namespace, ()))
+            beside = self._usages.get(namespace, ())
             if denied := review_quotas(quotas, start.usage, beside=beside).problem:
                 return report.QUOTA, f"its pod would be denied: {denied}"
-            self._usages.setdefault(namespace, []).append(start.usage)
+            self._count(namespace, start.usage)
         return None
 
     def _place_all(self) -> None:
@@ -328,8 +332,8 @@ class _Loss:
             if self._schedule(start):
                 self._try_again(start)
             else:
-                self._waiting.append(start)
-        for start in self._waiting:
+                self._waiting.add(start)
+        for start in self._waiting.pods.values():
             code, reason = self._why(start) if self._explains else (report.NO_ROOM, "")
             alone = self._outcome.alone.get(start.key)
             self._outcome.left[start.key] = Left(start, code, reason, alone)
@@ -341,17 +345,23 @@ class _Loss:
         It helps those alone that want to be near it, or that are spread with it (kube-scheduler's queueing hints). What
         is preempted may help any.
         """
-        recent = [started]
+        recent, helped, others = started, dict[int, Start](), self._waiting.by_rules()
         while True:
-            helped = [
-                each for each in self._waiting if self._has_freed or any(_is_about(each, other) for other in recent)
-            ]
-            found = next((each for each in helped if self._schedule(each)), None)
-            if found is None:
+            left = []
+            for near, pods in others:
+                if _is_about(near, recent):
+                    helped |= pods
+                else:
+                    left.append((near, pods))
+            if len(left) < len(others):
+                helped, others = dict(sorted(helped.items())), left
+            looked_at = self._waiting.pods if self._has_freed else helped
+            number = next((number for number, each in looked_at.items() if self._schedule(each)), None)
+            if number is None:
                 self._has_freed = False
                 return
-            self._waiting.remove(found)
-            recent.append(found)
+            helped.pop(number, None)
+            recent = self._waiting.take(number)
 
     def _look(self, start: Start) -> None:
         """Note which nodes have room for a pod before any other starts."""
@@ -467,10 +477,52 @@ class _Loss:
         return report.NO_ROOM, shortage(start.pod.requests, left.eligibility, self._simulation)
 
 
-def _is_about(start: Start, other: Start) -> bool:
-    """Whether rules by which a pod wants to be near others, or is spread with them, mean another one."""
+class _Waiting:
+    """The pods that have found no node.
+
+    Attributes:
+        pods: by their numbers, in the order in which the scheduler has looked at them.
+    """
+
+    def __init__(self) -> None:
+        self.pods: Final[dict[int, Start]] = {}
+        self._added = 0
+        # Most pods have no such rules, and those of one owner often the same.
+        self._by_rules: Final[dict[tuple[AffinityTerm, ...], dict[int, Start]]] = {}
+
+    def add(self, start: Start) -> None:
+        """Have a pod wait."""
+        self._added += 1
+        self.pods[self._added] = start
+        if near := _near(start):
+            self._by_rules.setdefault(near, {})[self._added] = start
+
+    def take(self, number: int) -> Start:
+        """The pod with a number, which waits no more."""
+        start = self.pods.pop(number)
+        near = _near(start)
+        if near:
+            del self._by_rules[near][number]
+            if not self._by_rules[near]:
+                del self._by_rules[near]
+        return start
+
+    def by_rules(self) -> list[tuple[tuple[AffinityTerm, ...], dict[int, Start]]]:
+        """Those that want to be near others, or that are spread with them, by the pods that they mean."""
+        return [*self._by_rules.items()]
+
+
+def _near(start: Start) -> tuple[AffinityTerm, ...]:
+    """Which pods the rules mean by which a pod wants to be near others, or is spread with them, in whatever domain."""
     rules = start.pod.info.rules
-    return any(map(other.pod.info.meets, (*rules.affinity, *(each.near for each in rules.spread))))
+    terms = (*rules.affinity, *(each.near for each in rules.spread))
+    return tuple(dict.fromkeys(replace(each, key="") for each in terms))
+
+
+def _is_about(near: Sequence[AffinityTerm], other: Start) -> bool:
+    """Whether rules mean a pod."""
+    spend(sum(len(each.selectors) for each in near), "rules of VMs that find no node")
+    return any(map(other.pod.info.meets, near))
 
 
 def _as_pod(start: Start) -> LauncherPod:
