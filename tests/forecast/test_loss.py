@@ -321,7 +321,25 @@ class TestWhatWouldHelp:
         vms = [vm("local", "b", **DISK), vm("web", "a")]
         found = plan(vms, ("a", "b"), **reached("b"))
         assert (found.waits, found.smallest) == (1, ("b",))
-        assert plan([vm("x", "a", "5Gi"), vm("y", "b", "5Gi")], ("a", "b")).smallest == ()
+        both = plan([vm("x", "a", "5Gi"), vm("y", "b", "5Gi")], ("a", "b"))
+        assert (both.smallest, both.gaps) == ((), ())
+
+    def test_the_smallest_part_of_many_nodes(self) -> None:
+        """Of 25 nodes, the VM's own and the one that could take it: other pairs come before them by name."""
+        labels: list[Json] = [{"pair": "y"} if number in (23, 24) else {} for number in range(30)]
+        nodes = [node(f"n{number:02}", **each) for number, each in enumerate(labels)]
+        found = plan(
+            [vm("web", "n24", nodeSelector={"pair": "y"})], [f"n{number:02}" for number in range(25)], nodes=nodes
+        )
+        assert (found.waits, found.smallest, found.gaps) == (1, ("n23", "n24"), ())
+
+    def test_whether_a_smaller_part_is_enough_may_not_be_known(self) -> None:
+        """No three of the nodes are enough, and of ten there are more parts than are looked at."""
+        names = [f"n{number}" for number in range(10)]
+        nodes = [node(name) for name in [*names, "left"]]
+        found = plan([vm(name, name, "3Gi") for name in names], names, nodes=nodes)
+        assert (found.waits > 0, found.smallest, len(found.gaps)) == (True, (), 1)
+        assert "fewer of the nodes" in found.gaps[0]
 
 
 def test_volumes_that_one_node_at_a_time_can_attach_are_noted() -> None:

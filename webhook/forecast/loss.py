@@ -34,6 +34,10 @@ _MOST_UNCORDONED: Final = 3
 _MOST_TIES: Final = 20
 # Parts of the nodes that were named are lost alone, to say which are enough.
 _MOST_PARTS: Final = 200
+_NOT_LOOKED_AT: Final = (
+    "whether fewer of the nodes are enough to leave VMs down: {number} parts of them were looked at, and others of {most}"
+    " nodes or more were not"
+)
 _FEW: Final = 5
 _GONE: Final = (
     "The nodes are gone: deleted, or tainted with node.kubernetes.io/out-of-service. Until then their pods stay"
@@ -116,13 +120,31 @@ def _with_smallest(objects: ClusterObjects, nodes: Sequence[str], tie_break: Tie
     if not found.waits or len(nodes) == 1:
         return found
     losses = Losses(objects, tie_break)
-    parts = (part for size in range(1, len(nodes)) for part in combinations(sorted(nodes), size))
-    for number, part in enumerate(parts):
+    for number, part in enumerate(_parts(_most_likely_first(found, losses))):
         if number == _MOST_PARTS:
-            break
+            return replace(found, gaps=(*found.gaps, _NOT_LOOKED_AT.format(number=number, most=len(part))))
         if losses.lose(part, explains=False).waiting_vms:
             return replace(found, smallest=part)
     return found
+
+
+def _most_likely_first(plan: LossPlan, losses: Losses) -> list[str]:
+    """The nodes of a plan, those first where VMs ran that find no node, and then others that could take these."""
+    waiting = {(VM, vm.namespace, vm.name): vm.node for vm in plan.vms if vm.outcome == report.WAITS}
+    rank = Counter(waiting.values())
+    theirs = {*rank}
+    for start in losses.starting(plan.nodes)[0]:
+        if start.key in waiting:
+            rank.update(name for name in losses.eligibility(start).names() if name in plan.nodes)
+    return sorted(plan.nodes, key=lambda name: (name not in theirs, -rank[name], name))
+
+
+def _parts(nodes: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The parts of nodes, but not all of them, the smallest first; of equal ones those of the first nodes."""
+    for size in range(1, len(nodes)):
+        for last in range(size - 1, len(nodes)):
+            for others in combinations(nodes[:last], size - 1):
+                yield tuple(sorted((*others, nodes[last])))
 
 
 def planned(objects: ClusterObjects, nodes: Sequence[str], tie_break: TieBreak | None = None) -> LossPlan:

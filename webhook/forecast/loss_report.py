@@ -113,7 +113,8 @@ class LossPlan(View, frozen=True):
         stays_down: how many VMs nothing starts again.
         preempted: how many pods kube-scheduler deletes so that those of higher priority find room.
         other_pods: how many pods without a VM are created anew.
-        smallest: the smallest part of the nodes that were named whose loss leaves VMs down; empty: all of them.
+        smallest: the smallest part of the nodes that were named whose loss leaves VMs down; empty: all of them,
+            unless a gap says that not all parts were looked at.
         failing: losses that leave VMs down, of a search, the smallest and worst first.
         changes: what one change would do, the cheapest first, and the VMs that would start.
         spare: what one more node would change; None: nothing, or no VM lacks room.
