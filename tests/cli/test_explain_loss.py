@@ -13,6 +13,7 @@ from click.testing import Result
 from tests.cli.runner import EXAMPLES, Refused, run
 from tests.forecast import clusters
 from tests.golden_files import Golden
+from webhook.forecast import loss_search
 from webhook.forecast.loss_report import SCHEMA, LossPlan
 
 LOSS = EXAMPLES / "loss"
@@ -60,6 +61,34 @@ def test_where_every_vm_starts_again(tmp_path: Path, golden: Golden) -> None:
         result = explain(*arguments, cluster=tmp_path)
         assert result.exit_code == 0
         golden(result.output)
+
+
+def test_a_search_that_was_cut_off_does_not_say_that_every_vm_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    """What was not looked at may leave VMs down: that is not known, unless something else does."""
+    zones: Any = {"topology.kubernetes.io/zone": "a"}
+    vms = [clusters.vm(name, name, "5Gi") for name in "abc"]
+    objects = [whole("VirtualMachine", clusters.owned(each), "kubevirt.io/v1") for each in vms]
+    objects += [whole("VirtualMachineInstance", vmi, "kubevirt.io/v1") for vmi, _ in vms]
+    objects += [whole("Pod", pod) for _, pod in vms]
+    objects += [whole("Node", clusters.node(name, **zones)) for name in "abc"]
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    assert explain("--any", "1", cluster=tmp_path).exit_code == 1
+    monkeypatch.setattr(loss_search, "_SEARCH_STEPS", 0)
+    for arguments in (["--any", "1"], ["--zone"]):
+        result = explain(*arguments, cluster=tmp_path)
+        assert result.exit_code == 3
+        golden(result.output)
+        assert explain(*arguments, "-o", "html", cluster=tmp_path).exit_code == 3
+    # With one step more than reading the cluster takes, one of the losses is looked at.
+    for steps in range(1000):
+        monkeypatch.setattr(loss_search, "_SEARCH_STEPS", steps)
+        result = explain("--any", "1", "-o", "json", cluster=tmp_path)
+        left_out = json.loads(result.stdout)["examined"]["leftOut"]
+        if left_out < 3:
+            break
+    assert (result.exit_code, left_out) == (1, 2)
 
 
 def whole(kind: str, obj: Any, version: str = "v1") -> Any:

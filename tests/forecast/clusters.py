@@ -39,7 +39,7 @@ def node(name: str, *, memory: str = "8Gi", cpu: str = "8", cordoned: bool = Fal
 TIMED: Json = {"hyperv": {"reenlightenment": {"enabled": True}}}
 
 
-def timed(frequency: int, others: Sequence[int] = ()) -> dict[str, str]:
+def timed(frequency: int, others: Sequence[int] = ()) -> Json:
     """The labels of a node with a TSC frequency, in Hz, that can be scaled to others."""
     scaled = {f"scheduling.node.kubevirt.io/tsc-frequency-{each}": "true" for each in (frequency, *others)}
     return {"cpu-timer.node.kubevirt.io/tsc-frequency": str(frequency)} | scaled
@@ -273,7 +273,7 @@ def random_clusters(draw: st.DrawFn, priorities: Sequence[int] = (0,), *, with_h
 
 CLUSTERS_WITH_PRIORITIES = random_clusters((0, 10, 100))
 _FASTEST = 3000
-_FREQUENCIES = st.one_of(map(st.permutations, ([1000, 2000, 3000, 3000, 3000], [1000, 1000, 2000, 3000, 3000])))
+_FREQUENCIES = st.permutations([1000, 2000, 3000, 3000, 3000]) | st.permutations([1000, 1000, 2000, 3000, 3000])
 _SCALED = st.sampled_from([[1000], [1000], [1000], [1000, 2000]])
 
 

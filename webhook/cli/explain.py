@@ -108,7 +108,7 @@ _OUTDATED: Final = "Only the VMs whose launchers are outdated now, or whose hotp
 SECONDS: Final = 30.0
 # For how long an old Lease of a scheduler is watched.
 _LEASE_SECONDS: Final = 15.0
-# The exit status where a cluster cannot be read.
+# The exit status where a cluster cannot be read, or something could not be evaluated.
 UNREADABLE: Final = 3
 # The modules of commands that are imported only when they run.
 _MODULES: Final = {"balance": "explain_balance", "loss": "explain_loss", "spread": "explain_vm", "vm": "explain_vm"}

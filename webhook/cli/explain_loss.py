@@ -11,7 +11,7 @@ import click
 from msgspec.structs import replace
 
 from webhook.cli.console import Paragraph, print_report
-from webhook.cli.explain import SECONDS, WITH_VMS, reading, select_nodes
+from webhook.cli.explain import SECONDS, UNREADABLE, WITH_VMS, reading, select_nodes
 from webhook.cli.options import Source, WholeNumber, config_option, output_option, source_option
 from webhook.cli.plan_page import LossInWords, write_loss
 from webhook.errors import InputError
@@ -61,7 +61,7 @@ def loss(
     leaves VMs down. Nothing is changed.
 
     Exit status 0 if every VM that KubeVirt would start again finds a node, 1 if one does not, 2 on invalid input, 3 if
-    the cluster cannot be read.
+    the cluster cannot be read, or if a search has found none and not looked at all losses.
     """
     ways = [bool(nodes), any_of is not None, by_zone, bool(selector)]
     if sum(ways) != 1:
@@ -82,6 +82,8 @@ def loss(
             print_report(found, output, _lines)
     if found.waits:
         raise SystemExit(1)
+    if found.examined and found.examined.left_out:
+        raise SystemExit(UNREADABLE)
 
 
 def _in_words(plan: LossPlan) -> LossInWords:
@@ -130,7 +132,7 @@ def _search_lines(plan: LossPlan, examined: Examined) -> Iterator[Paragraph]:
         yield Paragraph(f"No loss of {_any(what)} that was looked at leaves a VM down", "bold yellow")
     else:
         yield Paragraph(f"Any {what} can be lost: every VM starts again that KubeVirt starts by itself", "bold green")
-    yield Paragraph(_examined(examined))
+    yield Paragraph(_examined(examined, by_zone=plan.by_zone))
     if examined.stays_down:
         stays = "stays down with its node" if examined.stays_down == 1 else "stay down with their nodes"
         what = f"{pluralize(examined.stays_down, 'VM')} that nothing starts again {stays}"
@@ -149,7 +151,7 @@ def _any(what: str) -> str:
     return what if what == "two nodes" else f"a {what}"
 
 
-def _examined(examined: Examined) -> str:
+def _examined(examined: Examined, *, by_zone: bool) -> str:
     parts = [f"{pluralize(examined.losses, 'loss', 'losses')} looked at"]
     if examined.left_out:
         parts = [f"{examined.losses - examined.left_out} of {pluralize(examined.losses, 'loss', 'losses')} looked at"]
@@ -160,7 +162,9 @@ def _examined(examined: Examined) -> str:
     if examined.implied:
         parts.append(f"{examined.implied} with a node whose loss leaves VMs down already")
     if examined.left_out:
-        parts.append(f"{examined.left_out} not looked at, which matter least, because they would take too long")
+        # Zones are looked at in the order of their names.
+        which = "" if by_zone else ", which matter least"
+        parts.append(f"{examined.left_out} not looked at{which}, because they would take too long")
     return f"{'; '.join(parts)}."
 
 

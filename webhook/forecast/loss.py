@@ -35,8 +35,8 @@ _MOST_TIES: Final = 20
 # Parts of the nodes that were named are lost alone, to say which are enough.
 _MOST_PARTS: Final = 200
 _NOT_LOOKED_AT: Final = (
-    "whether fewer of the nodes are enough to leave VMs down: {number} parts of them were looked at, and others of {most}"
-    " nodes or more were not"
+    "whether fewer of the nodes are enough to leave VMs down: {number} parts of them were looked at, and others of"
+    " {most} nodes or more were not"
 )
 _FEW: Final = 5
 _GONE: Final = (
