@@ -14,10 +14,11 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from tests.forecast.clusters import Json, apart, filler, node, together, vm
+from tests.forecast.clusters import HOST, Json, apart, filler, node, together, vm
 from tests.placement.headroom.fleets import Clock, headroom, node_view, placed, starting
 from tests.placement.headroom.test_histories import judged_at_once
 from webhook.admission.step_budget import StepBudget, TooComplex
+from webhook.k8s.types.scheduling import PREFERRED
 from webhook.placement.headroom.headroom import AskedStart, Headroom
 from webhook.placement.headroom.layout import POD, Key, vm_key
 from webhook.placement.headroom.model import Model
@@ -25,8 +26,14 @@ from webhook.placement.headroom.pods import KnownVm, PlacedPod
 
 HISTORIES: Final = int(os.environ.get("HEADROOM_HISTORIES", "20"))
 PLACES: Final = "abcde"
-# Of a review that ends early; an everyday one takes some 100 steps here.
-MOST: Final = 250
+# Steps of reviews, of which some end at once, and others late.
+MOST: Final = (3, 10, 30, 100)
+
+
+def beside_all_but(app: str) -> Json:
+    """A preferred term of pod affinity that no other pod has."""
+    selector = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [app]}]}
+    return {"weight": 1, "podAffinityTerm": {"topologyKey": HOST, "labelSelector": selector}}
 
 
 def rebuilt(found: Headroom) -> Model:
@@ -96,6 +103,8 @@ class History:
         labels = {f"k{each}": "v" for each in range(chance.choice([1, 3, 10]))} | {"app": chance.choice("xy")}
         rule = chance.random()
         affinity = apart(app="x") if rule < 0.2 else together(app="y") if rule < 0.4 else None
+        if affinity is None and rule < 0.7:
+            affinity = {"podAffinity": {PREFERRED: [beside_all_but(f"{number}-{each}") for each in range(2)]}}
         pod = starting(f"vm-{number}", chance.choice(["512Mi", "1Gi", "3Gi"]), labels=labels, affinity=affinity)
         self.found.put_vm(pod.of_vm, KnownVm("Always" if chance.random() < 0.7 else "Manual"))
         self.known.append(pod)
@@ -122,7 +131,8 @@ class History:
 
     def review(self, pod: PlacedPod) -> None:
         found, chance = self.found, self.chance
-        self.patch.setattr("webhook.placement.headroom.headroom._STEPS_AT_ONCE", chance.randint(0, MOST), raising=False)
+        steps = chance.randint(0, chance.choice(MOST))
+        self.patch.setattr("webhook.placement.headroom.headroom._STEPS_AT_ONCE", steps)
         asked = AskedStart(pod, is_dry_run=chance.random() < 0.5)
         calls = [
             lambda: found.has_run(pod),
@@ -133,7 +143,7 @@ class History:
             lambda: found.release(pod),
         ]
         with suppress(TooComplex):
-            StepBudget(chance.randint(0, MOST)).run(chance.choice(calls))
+            StepBudget(steps).run(chance.choice(calls))
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -176,3 +186,25 @@ def test_what_waits_for_a_node_takes_its_room_once(monkeypatch: pytest.MonkeyPat
         with suppress(TooComplex):
             StepBudget().run(found.peek, starting("new"))
     check(found)
+
+
+@pytest.mark.control("starts-kept-out")
+def test_no_change_of_the_model_takes_steps_of_a_review() -> None:
+    found = headroom([node(name) for name in "abc"], also=["new"])
+    model, none, pod = found._current(), StepBudget(0), starting("new", affinity=apart(app="x"))
+    key = vm_key(pod.of_vm)
+    none.run(model.put, key, pod)
+    place = none.run(model.unbind, key)
+    assert place
+    none.run(model.bind, key, place)
+    none.run(model.notice, [key])
+    none.run(model.unbind, key)
+    none.run(model.place_waiting, 1)
+    none.run(model.track, starting("other", affinity=apart(app="y")).simulated)
+    none.run(deque, model.count_changed())
+    assert model.places.keys() == {key}
+    fresh = rebuilt(found)
+    assert counted(model, fresh) == counted(fresh, fresh)
+    none.run(model.remove, key)
+    assert not model.places
+    assert not none.spent
