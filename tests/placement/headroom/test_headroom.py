@@ -173,6 +173,33 @@ class TestStart:
         nodes = [node("a", memory="16Gi"), node("b"), node("c")]
         assert headroom(nodes).judge(starting("big", "12Gi")).kind == "broken"
 
+    @pytest.mark.control("starts-kept-out")
+    @pytest.mark.parametrize("count", [0, 19, 20, 40, 90])
+    def test_pods_that_fit_nowhere_keep_no_vm_from_its_place(self, count: int) -> None:
+        """VM z has crashed, and another pod taken its room; it gets a place as soon as there is one again."""
+        nodes = [node("a"), node("b")]
+        found = headroom(nodes, [vm("x", "a", "7Gi"), vm("y", "b", "6Gi"), vm("z", "b", "1900Mi")], also=["new"])
+        found.judge(starting("new", "100Gi"))
+        for number in range(count):
+            found.put_pod(replace(starting(f"gpu{number}", nodeSelector={"gpu": "yes"}), vm=""))
+        found.put_pod(placed(filler("fill", "b", "1900Mi")))
+        found.remove_pod(("shop", "virt-launcher-z"))
+        found.put_vm(("shop", "y"), KnownVm("Halted", is_stopped=True))
+        found.remove_pod(("shop", "virt-launcher-y"))
+
+        assert found.judge(starting("new", "5500Mi")).kind == "no-room"
+
+    def test_of_many_that_wait_each_is_looked_at_in_turn(self) -> None:
+        found = headroom([node("a")], also=["new"])
+        found.judge(starting("new", "100Gi"))
+        for number in range(70):
+            found.put_pod(replace(starting(f"p{number}", "7Gi" if number == 65 else "100Gi"), vm=""))
+        model = found._current()
+        model.unbind((POD, "shop", "virt-launcher-p65"))
+        for _ in range(4):
+            model.place_waiting(20)
+        assert (POD, "shop", "virt-launcher-p65") in model.places
+
     def test_changes_of_nodes_are_taken_in_beside_the_reviews_in_large_clusters(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from webhook.admission.step_budget import StepBudget, outside_budgets
 from webhook.k8s.resources import NamespacedName
-from webhook.placement.headroom.layout import Key, Layout, Nodes, PlaceOfPod
+from webhook.placement.headroom.layout import POD, Key, Layout, Nodes, PlaceOfPod
 from webhook.placement.headroom.pods import PlacedPod
 from webhook.placement.nodes import HOSTNAME, bitset_positions, bitset_union
 from webhook.placement.simulate import SimulatedPod
@@ -108,6 +108,8 @@ class Model(Layout):
         self._moves = 0
         # The moves after which those without a node were last looked at.
         self._looked_at: int | None = None
+        # Of what has no node, how much was not looked at since anything has moved.
+        self._not_looked_at = 0
         self._prepared_at: int | None = None
         self._has_wide_rules = False
         self._changes: Changes | None = None
@@ -156,19 +158,25 @@ class Model(Layout):
 
     @outside_budgets
     def place_waiting(self, most: int) -> None:
-        """Look again for a node for what has none, as many as that, unless nothing has moved."""
-        if self._looked_at == self._moves:
-            return
-        waiting = [(key, pod) for key, pod in self.unbound.items() if key not in self.places]
+        """Look again for a node for what has none, for as many VMs and as many pods as that, unless nothing has moved.
+
+        Whatever was looked at goes behind the others of its kind, so that pods which fit nowhere hold up nobody.
+        """
+        waiting = [key for key in self.unbound if key not in self.places]
+        left = len(waiting) if self._looked_at != self._moves else min(self._not_looked_at, len(waiting))
+        pods = [key for key in waiting if key[0] == POD]
+        vms = [key for key in waiting if key[0] != POD]
         # It counts, and never ends.
         steps = StepBudget(2**62)
-        for key, pod in waiting[:most]:
+        for key in (*vms[:most], *pods[:most]) if left else ():
+            pod = self.unbound[key] = self.unbound.pop(key)
+            left -= 1
             position = steps.run(self._choose, pod)
             if position is not None:
                 self.bind(key, PlaceOfPod(pod, position, self.starts_anew(pod)))
             if steps.spent > _MOST_STEPS_OF_WAITING:
                 break
-        self._looked_at = self._moves
+        self._looked_at, self._not_looked_at = self._moves, max(left, 0)
 
     @outside_budgets
     def notice(self, keys: Iterable[Key]) -> None:
