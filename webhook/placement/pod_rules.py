@@ -384,9 +384,12 @@ class RuleIndex:
 
     Attributes:
         left_out: how many rules are not evaluated, because there are too many about the same pods.
+        most_of_all: how many about pods of all namespaces may be about the same; a pod of any namespace is looked up
+            by each of them.
     """
 
     def __init__(self, index: NodeIndex) -> None:
+        self.most_of_all = MOST_RULES
         self._index: Final = index
         self._domains: Final[dict[str, _Domains]] = {}
         self._tracked: Final[dict[AffinityTerm, _Tracked]] = {}
@@ -419,7 +422,8 @@ class RuleIndex:
             pairs: list[tuple[str, str] | None] = [*selector.pairs()] or [None]
             spend(len(namespaces) * len(pairs), "rules between pods")
             lists = [self._about_pods.setdefault((namespace, pair), []) for namespace in namespaces for pair in pairs]
-            if any(len(rules_there) >= MOST_RULES for rules_there in lists):
+            most = MOST_RULES if selector.namespaces is not None else self.most_of_all
+            if any(len(rules_there) >= most for rules_there in lists):
                 self.left_out += 1
                 continue
             domains = self._of_key(near.key)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tests.forecast.clusters import apart, filler, node, vm
 from tests.placement.headroom.fleets import Clock, finished, headroom, machine, node_view, placed, starting
+from webhook.admission.step_budget import StepBudget
 from webhook.k8s.types.scheduling import REQUIRED
 from webhook.placement.headroom.headroom import RESERVED_SECONDS, AskedStart, Headroom
 from webhook.placement.headroom.layout import POD
@@ -288,6 +289,21 @@ class TestChanges:
         assert not list(found.rebuild())
         found.judge(starting("new"))
         assert not list(found.rebuild())
+
+    @pytest.mark.control("starts-kept-out")
+    def test_pods_of_all_tenants_are_looked_up_by_few_rules_of_one(self) -> None:
+        found = headroom(THREE, also=["new"])
+        for number in range(200):
+            term = {"topologyKey": "zone", "namespaceSelector": {}}
+            more = [{"key": f"k{number}", "operator": "Exists"}]
+            selected = {"matchLabels": {"kubevirt.io": "virt-launcher"}, "matchExpressions": more}
+            rule = {"podAntiAffinity": {REQUIRED: [term | {"labelSelector": selected}]}}
+            found.put_pod(replace(starting(f"w{number}", affinity=rule), node="a", vm=""))
+        index = found._current().simulation.rules
+        launcher = replace(starting("new").simulated.info, labels={"kubevirt.io": "virt-launcher"})
+        budget = StepBudget()
+        budget.run(index.keeps_away, launcher)
+        assert budget.spent < 100
 
     @pytest.mark.control("starts-kept-out")
     def test_a_rule_looks_at_pods_of_the_namespaces_alone_that_it_means(self) -> None:

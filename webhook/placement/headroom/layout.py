@@ -29,6 +29,8 @@ MOST_SCORED: Final = 200
 _MOST_PLACES: Final = 8
 # Nodes that are loaded at a time.
 _SLICE: Final = 20
+# Rules about pods of all namespaces: any tenant may write some, and each pod of all others is looked up by them.
+_MOST_OF_ALL_NAMESPACES: Final = 64
 # What is kept of a rule, or of a requirement, is up to 2 KB, far more than of a pod that has none.
 _CHANGES_FOR_RULE: Final = 10
 # Of what they list, at least that is kept for so many bytes of it, or for each entry that a rule is found by.
@@ -124,6 +126,7 @@ class Layout:
         self.index: Final = nodes.index
         self.names: Final = nodes.names
         self.simulation: Final = Simulation(nodes.index, {}, nodes.version)
+        self.simulation.rules.most_of_all = _MOST_OF_ALL_NAMESPACES
         self._to_load: Final = deque(nodes.views.items())
         self.places: Final[dict[Key, PlaceOfPod]] = {}
         self.changes = 0
