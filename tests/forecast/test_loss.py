@@ -23,6 +23,7 @@ from tests.forecast.clusters import (
     together,
     vm,
 )
+from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
 from webhook.forecast import loss, report
 from webhook.forecast.loss_report import LossPlan, StartPlan
@@ -340,6 +341,17 @@ class TestWhatWouldHelp:
         found = plan([vm(name, name, "3Gi") for name in names], names, nodes=nodes)
         assert (found.waits > 0, found.smallest, len(found.gaps)) == (True, (), 1)
         assert "fewer of the nodes" in found.gaps[0]
+
+
+def test_a_plan_that_leaves_no_steps_for_a_smaller_part_is_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says that none was looked at."""
+    vms = [vm("local", "b", **DISK), vm("web", "a")]
+    objects = snapshot(THREE, vms, owners=[owned(each) for each in vms], **reached("b"))
+    budget = StepBudget(10**6)
+    budget.run(loss.planned, objects, ["a", "b"])
+    monkeypatch.setattr(loss, "MAX_STEPS", budget.spent)
+    found = loss.plan(objects, ["a", "b"])
+    assert (found.waits, found.smallest, len(found.gaps)) == (1, (), 1)
 
 
 def test_volumes_that_one_node_at_a_time_can_attach_are_noted() -> None:

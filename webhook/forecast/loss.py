@@ -35,8 +35,7 @@ _MOST_TIES: Final = 20
 # Parts of the nodes that were named are lost alone, to say which are enough.
 _MOST_PARTS: Final = 200
 _NOT_LOOKED_AT: Final = (
-    "whether fewer of the nodes are enough to leave VMs down: {number} parts of them were looked at, and others of"
-    " {most} nodes or more were not"
+    "whether fewer of the nodes are enough to leave VMs down, beyond the {parts} of them that could be looked at"
 )
 _FEW: Final = 5
 _GONE: Final = (
@@ -103,7 +102,7 @@ def plan(objects: ClusterObjects, nodes: Sequence[str], tie_break: TieBreak | No
             raise InputError(f"node {quote(name)} does not exist", fix="kubectl get nodes lists them")
         if times > 1:
             raise InputError(f"node {quote(name)} is named twice", fix="name it once")
-    return bounded(lambda _: _with_smallest(objects, nodes, tie_break), "lose fewer nodes")
+    return bounded(lambda budget: _with_smallest(objects, nodes, tie_break, budget), "lose fewer nodes")
 
 
 def bounded(planning: Callable[[StepBudget], LossPlan], fix: str) -> LossPlan:
@@ -115,17 +114,27 @@ def bounded(planning: Callable[[StepBudget], LossPlan], fix: str) -> LossPlan:
         raise InputError(f"{error.what} take more than {MAX_STEPS} steps", "the plan", fix) from None
 
 
-def _with_smallest(objects: ClusterObjects, nodes: Sequence[str], tie_break: TieBreak | None) -> LossPlan:
+def _with_smallest(
+    objects: ClusterObjects, nodes: Sequence[str], tie_break: TieBreak | None, budget: StepBudget
+) -> LossPlan:
     found = planned(objects, nodes, tie_break)
     if not found.waits or len(nodes) == 1:
         return found
+    # The plan has lost all nodes twice: no part of them takes more steps than half of the plan.
+    if budget.spent >= MAX_STEPS // 2:
+        return _with_gap(found, 0)
     losses = Losses(objects, tie_break)
     for number, part in enumerate(_parts(_most_likely_first(found, losses))):
-        if number == _MOST_PARTS:
-            return replace(found, gaps=(*found.gaps, _NOT_LOOKED_AT.format(number=number, most=len(part))))
+        if number == _MOST_PARTS or budget.spent >= MAX_STEPS // 2:
+            return _with_gap(found, number)
         if losses.lose(part, explains=False).waiting_vms:
             return replace(found, smallest=part)
     return found
+
+
+def _with_gap(found: LossPlan, parts: int) -> LossPlan:
+    """A plan that has looked at so many parts of its nodes, of which none is enough, and not at all."""
+    return replace(found, gaps=(*found.gaps, _NOT_LOOKED_AT.format(parts=pluralize(parts, "part"))))
 
 
 def _most_likely_first(plan: LossPlan, losses: Losses) -> list[str]:
