@@ -133,7 +133,7 @@ def _with_smallest(
 
 
 def _with_gap(found: LossPlan, parts: int) -> LossPlan:
-    """A plan that has looked at so many parts of its nodes, of which none is enough, and not at all."""
+    """A plan that has looked at so many parts of its nodes, of which none is enough, and not at others."""
     return replace(found, gaps=(*found.gaps, _NOT_LOOKED_AT.format(parts=pluralize(parts, "part"))))
 
 
