@@ -64,7 +64,10 @@ class ObjectKey(Key[V], frozen=True):
 
 
 class NamespaceKey(Key[Namespace], frozen=True):
-    """A namespace from the informer, or, where that lacks it or if ``uncached``, from the API server itself."""
+    """A namespace from the informer, or, where that lacks it or if ``uncached``, from the API server itself.
+
+    The informer keeps this server's labels and annotations alone. A policy that reads others asks for an `ObjectKey`.
+    """
 
     name: str
     uncached: bool = False
