@@ -200,7 +200,7 @@ def test_a_namespace_of_many_names_is_looked_up_in_by_known_ones(kube: Kube, num
         (written("annotations", instancetype="off"), "an annotation of VMIs without a VM alone"),
         (written("template labels", default="off"), "is it defaults?"),
         (written("template annotations", spred="off"), "is it spread?"),
-        (written("annotations", nonsense="off"), "known are instancetypes, "),
+        (written("annotations", nonsense="off"), "known are "),
     ],
 )
 def test_a_mistake_in_a_vm_is_a_warning(kube: Kube, made: Json, word: str) -> None:
@@ -220,7 +220,7 @@ def test_a_mistake_in_a_vm_is_a_warning(kube: Kube, made: Json, word: str) -> No
         ("annotations", "spread", "none", '"none"'),
         ("labels", "spread", "off", "no effect"),
         ("annotations", "size-limits", "", "an annotation of namespaces alone"),
-        ("annotations", "nonsense", "", "known are instancetypes, "),
+        ("annotations", "nonsense", "", "known are "),
     ],
 )
 def test_a_mistake_in_a_vmi_without_a_vm_is_a_warning(kube: Kube, place: str, key: str, value: str, word: str) -> None:

@@ -46,7 +46,7 @@ def test_whoever_writes_it_twice_has_understood(kind: Owned) -> None:
         ("VM", "default", "spec.template.metadata.labels", "is it defaults? use spec.template.metadata.labels or"),
         ("VM", "spred", "spec.template.metadata.annotations", "is it spread? use spec.template.metadata.annotations"),
         ("VM", "instance-types", "metadata.labels", "is it instancetypes? use metadata.labels"),
-        ("VM", "nonsense", "metadata.annotations", "known are instancetypes, "),
+        ("VM", "nonsense", "metadata.annotations", "known are "),
         ("VMI", "defualts", "metadata.labels", "is it defaults? use metadata.labels or metadata.annotations"),
     ],
 )

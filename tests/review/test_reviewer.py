@@ -679,7 +679,7 @@ def test_vms_get_their_instancetype_before_their_scheduler() -> None:
     policies = [
         e.policy for e in ENDPOINTS if (e.resource, e.verb, e.stage) == ("virtualmachines", "mutate", "enforce")
     ]
-    assert policies == ["instancetypes", "scheduling", "groups"]
+    assert policies.index("instancetypes") < policies.index("scheduling") < policies.index("groups")
 
 
 def test_faults_of_ours_stand_in_the_way_where_an_admin_wants_it_only() -> None:
