@@ -17,7 +17,7 @@ from webhook.policies.scheduling.policy import POLICY as SCHEDULING
 from webhook.policies.sizes.policy import POLICY as SIZES
 from webhook.policy import AnyPolicy, Endpoint
 
-# In the order in which they are shown.
+# In the order in which they are shown and, but for what a policy `follows`, called.
 POLICIES: Final[tuple[AnyPolicy, ...]] = (
     SCHEDULING,
     INSTANCETYPES,
