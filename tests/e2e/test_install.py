@@ -742,7 +742,8 @@ def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
     assert f"{marked.namespace}/running: skipped " in shown
     assert "plain" not in shown
 
-    assert command(access, "cleanup", where).stdout.endswith("cleaned 3/3 VMs\n1 running VM keeps what is skipped above\n")
+    cleaned = command(access, "cleanup", where).stdout
+    assert cleaned.endswith("cleaned 3/3 VMs\n1 running VM keeps what is skipped above\n")
     assert [scheduler_of(found(marked, name)) for name in stored] == [None, "kubevirt", "theirs", "kubevirt"]
     assert [marks(found(marked, name)) for name in stored] == [set(), {"injected-scheduler"}, set(), set()]
     # Its template is as it was: it requires no restart.
