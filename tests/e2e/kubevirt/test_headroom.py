@@ -301,7 +301,8 @@ class TestNeverDenied:
         crowded.place.evict(crowded.place.launcher("vm-0"))
         left = lambda vmi: vmi["status"]["nodeName"] != node and vmi["status"]["phase"] == "Running"
         crowded.admin.wait(VMIS, "vm-0", crowded.namespace, until=left, what="vm-0 to be evacuated")
-        assert [each["status"]["phase"] for each in crowded.admin.list(MIGRATIONS, crowded.namespace)] == ["Succeeded"]
+        (evacuation,) = crowded.admin.list(MIGRATIONS, crowded.namespace)
+        assert crowded.place.ended(evacuation) == "Succeeded"
 
     def test_a_restart(self, crowded: Machines) -> None:
         restart(crowded.place, "vm-0")
