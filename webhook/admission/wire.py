@@ -373,16 +373,27 @@ def is_dry_run(request: Request[Any]) -> bool:
 
 _AT: Final = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _EXPECTED: Final = re.compile(r"^Expected `(?P<want>[^`]*)`, got `(?P<got>[^`]*)`")
+# JSON's types by msgspec's names.
+_TYPES: Final = {
+    "str": "a string",
+    **dict.fromkeys(("int", "float"), "a number"),
+    "bool": "a boolean",
+    "object": "an object",
+    "array": "a list",
+}
 
 
 def _sentence(error: msgspec.ValidationError) -> str:
-    """The text of a msgspec error in other words, ``request.object.spec must be object, not array``, without values."""
+    """A msgspec error in other words, ``request.object.spec must be an object, not a list``, without values."""
     text = str(error)
     at = _AT.search(text)
     path = (at["path"] if at else "") or "the review"
     expected = _EXPECTED.match(text)
     if expected:
-        return f"{path} must be {expected['want'].replace(' | ', ' or ')}, not {expected['got']}"
+        wanted, got = (expected[each].split(" | ") for each in ("want", "got"))
+        quotes = "; write it in quotes" if "str" in wanted and got[0] in ("int", "float", "bool") else ""
+        needed, given = (" or ".join(_TYPES.get(each, each) for each in types) for types in (wanted, got))
+        return f"{path} must be {needed}, not {given}{quotes}"
     return f"{path}: {text[: at.start()] if at else text}"
 
 
