@@ -375,7 +375,11 @@ class WebhookSettings(Section):
         default=3,
         ge=1,
         le=3,
-        description=("How long the API server waits for an answer; it can delay every request by that long."),
+        description=(
+            "How long the API server waits for an answer to each call. Policies that change objects are called one"
+            " after the other, so a replica that hangs delays a request by that long for each of them, and once for all"
+            " that validate."
+        ),
     )
     namespace_selector: NamespaceSelector = NamespaceSelector()
 
