@@ -131,6 +131,16 @@ def test_a_cluster_is_asked_for_its_definitions_and_by_a_dry_run_as_the_user_may
     assert plane.admin.list(vms, namespace=namespace) == []
     plane.admin.create(vms, vm, namespace=namespace)
     assert json.loads(run_review(*options).stdout)["operation"] == "UPDATE"
+    # As kubectl applies it: what the last manifest had is taken out.
+    named = vm["metadata"]
+    last = vm | {"metadata": named | {"labels": {"gone": "yes"}}}
+    record = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(last)}
+    labels = {"gone": "yes", "mine": "yes"}
+    plane.admin.patch(vms, "fedora", {"metadata": {"annotations": record, "labels": labels}}, namespace=namespace)
+    file.write_text(json.dumps(vm | {"metadata": named | {"labels": {}}}))
+    made = run_review(*options, "--show-secrets")
+    assert json.loads(made.stdout)["object"]["metadata"]["labels"] == {"mine": "yes"}, made.stdout
+    file.write_text(json.dumps(vm))
     rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
     reader = Identity(f"reader-{secrets.token_hex(4)}")
     user_with(plane, reader.user, [rule])

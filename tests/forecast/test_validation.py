@@ -18,9 +18,10 @@ from yarl import URL
 from tests.cluster.fake_apiserver import status
 from webhook.admission.reasons import common
 from webhook.errors import InputError
-from webhook.forecast.validation import DryRun, Schemas, merge_patch, schemas_of
+from webhook.forecast.validation import DryRun, Schemas, applied, merge_patch, schemas_of
 from webhook.k8s.client.api import ApiConnectionError
 from webhook.kubevirt.releases.release import NEWEST
+from webhook.policies.common.ownership import LAST_APPLIED
 
 DEFINITIONS = json.loads(gzip.decompress((Path(__file__).parents[1] / "data" / "kubevirt-crds.json.gz").read_bytes()))
 BY_DEFINITIONS = Schemas.of_definitions(DEFINITIONS["items"], "a file")
@@ -250,6 +251,27 @@ async def test_an_answer_that_says_nothing_of_the_object_is_no_finding(answer: A
     """A 403 is about the user: what the cluster would say of the object stays unknown; as of one that he can't read."""
     with pytest.raises(InputError, match=part):
         await DryRun(Connection(POST=answer)).ask(VM, "shop")
+
+
+def test_what_the_last_apply_had_is_removed_as_by_kubectl() -> None:
+    """An owner who corrects a VM takes something out of its manifest; the object that exists has it still."""
+    kept = {"name": "web", "labels": {"a": "1"}}
+    last = {
+        "metadata": {**kept, "namespace": "shop", "annotations": {"x": "y"}},
+        "spec": {"cpu": {"cores": 1, "sockets": 4}},
+    }
+    existing = {"metadata": {**kept, "annotations": {LAST_APPLIED: json.dumps(last)}}, "spec": {"memory": 1}}
+    manifest = {"metadata": kept, "spec": {"cpu": {"cores": 4}, "disks": [{"name": "a"}]}}
+
+    patch = applied(manifest, existing)
+    assert patch == {
+        "metadata": {**kept, "annotations": None},
+        "spec": {"cpu": {"cores": 4, "sockets": None}, "disks": [{"name": "a"}]},
+    }
+    # What another client wrote stays, as does all without a record.
+    assert merge_patch(existing, patch)["spec"] == {"memory": 1, "cpu": {"cores": 4}, "disks": [{"name": "a"}]}
+    for record in ({}, {LAST_APPLIED: "{"}, {LAST_APPLIED: "[" * 9999}, {LAST_APPLIED: "3"}):
+        assert applied(manifest, {"metadata": {"annotations": record}}) == manifest
 
 
 def test_a_merge_patch_removes_by_null_and_replaces_lists() -> None:

@@ -41,6 +41,7 @@ from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.releases.schemas import kinds_of
 from webhook.kubevirt.rules import Rules, rules_of
 from webhook.kubevirt.types.core import METADATA
+from webhook.policies.common.ownership import LAST_APPLIED
 
 Path: TypeAlias = tuple[str | int, ...]
 # The objects that hold something, the nearest first: where each is, and its fields.
@@ -756,8 +757,10 @@ class DryRun:
             status, body = await self._request("GET", object_path(version, resource["name"], inside, name))
             existing = msgspec.json.decode(body) if status == 200 else None
         path, warnings = object_path(version, resource["name"], inside, name if existing else ""), list[str]()
-        request = ("PATCH", path, _DRY_RUN, obj, "application/merge-patch+json") if existing else None
-        status, body = await self._request(*(request or ("POST", path, _DRY_RUN, obj)), warnings=warnings)
+        request: tuple[Any, ...] = ("POST", path, _DRY_RUN, obj)
+        if existing:
+            request = ("PATCH", path, _DRY_RUN, applied(obj, existing), "application/merge-patch+json")
+        status, body = await self._request(*request, warnings=warnings)
         if status == 409 and isinstance(name, str) and not existing:
             # Whoever may not read an object is not told by that answer that it exists; by this one, so.
             what = f"{kind} {quote(name)} exists, and your user may not read it, as a dry run of its update must"
@@ -812,6 +815,35 @@ def _no_answer(status: int, answer: ApiStatus) -> InputError:
 
 def _parse_field(field: str) -> Path:
     return tuple(int(index) if index else key or word for index, key, word in _SEGMENT.findall(field))
+
+
+def applied(manifest: Json, existing: Json) -> Json:
+    """The JSON merge patch to which ``kubectl apply`` of a manifest comes, for the object that exists.
+
+    What the manifest of the last apply had, and this one has not, is removed. Without a record of one nothing is.
+    """
+    text = (existing["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    try:
+        last = msgspec.json.decode(text) if isinstance(text, str) else None
+    except (msgspec.DecodeError, RecursionError):
+        last = None
+    patch = _without_removed(last, manifest)
+    metadata = patch.get("metadata")
+    if isinstance(metadata, dict):
+        # A manifest need not name what the command line does.
+        patch["metadata"] = {key: each for key, each in metadata.items() if key != "namespace" or each is not None}
+    return patch
+
+
+def _without_removed(last: Any, manifest: Json) -> Json:
+    """A manifest, with nulls for the fields that the last one had."""
+    before = last if isinstance(last, dict) else {}
+    removed: Json = {key: None for key in before if key not in manifest}
+    kept = {
+        key: _without_removed(before.get(key), each) if isinstance(each, dict) else each
+        for key, each in manifest.items()
+    }
+    return removed | kept
 
 
 def merge_patch(value: Any, patch: Any) -> Any:

@@ -22,7 +22,16 @@ from webhook.facts import NamespaceKey
 from webhook.forecast import misplaced, requests
 from webhook.forecast.certain import CertainReviewer, is_uncertain
 from webhook.forecast.matchers import Inferred, infer_matchers
-from webhook.forecast.validation import VIRT_API, DryRun, FieldError, Schemas, is_of_kubevirt, merge_patch, schemas_of
+from webhook.forecast.validation import (
+    VIRT_API,
+    DryRun,
+    FieldError,
+    Schemas,
+    applied,
+    is_of_kubevirt,
+    merge_patch,
+    schemas_of,
+)
 from webhook.k8s.documents import Document, format_path
 from webhook.kubevirt.releases.fields import VIRTUAL_MACHINE
 from webhook.kubevirt.releases.release import NEWEST
@@ -117,7 +126,9 @@ class Evaluator:
             result.checked, result.unchecked = made.against, list(made.unchecked)
             return result
         if existing and not review.origin:
-            review.request.update(operation="UPDATE", oldObject=existing, object=merge_patch(existing, value))
+            review.request.update(
+                operation="UPDATE", oldObject=existing, object=merge_patch(existing, applied(value, existing))
+            )
         result = await self._send(review, deadline, document)
         result.warnings += _misplaced(review.request)
         if made:
