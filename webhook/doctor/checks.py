@@ -118,8 +118,8 @@ async def _read_settings(reader: ObjectReader) -> tuple[Settings | None, Finding
     try:
         settings = parse(text.encode(errors="replace"), f"{subject} {SETTINGS_KEY}")
     except InputError as error:
-        todo = "correct the settings: running replicas keep the previous ones, but new replicas cannot start; nothing"
-        todo += " else is checked until then, or name others with --config FILE"
+        todo = "correct the settings: running replicas keep the previous ones, but new replicas cannot start. Nothing"
+        todo += " else was checked: --config FILE checks it with other settings"
         what = f"{error}".replace("\n", "; ")
         return None, Finding(_SETTINGS, "settings-invalid", subject, "failure", what, todo)
     return settings, Finding(_SETTINGS, "settings-valid", subject, "ok", "the settings are valid")

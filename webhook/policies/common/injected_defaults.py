@@ -109,7 +109,7 @@ async def _never_withdrawn(_update: Update[Any], _text: str) -> Reason | None:
 
 
 class InjectedDefault(msgspec.Struct, Generic[S], frozen=True, eq=False, kw_only=True):
-    """A default for one field, in which `_EMPTY` values count as none: a default that is one of them cannot be one yet.
+    """A default for one field. An empty value (`_EMPTY`) of an owner counts as none, so no default can be empty itself.
 
     Attributes:
         name: of the audit annotation that says what was written.
