@@ -21,6 +21,7 @@ from webhook.kubevirt.vm import standalone_vmi
 from .conftest import NewSized, NewTenant
 from .support.kube import Json, KubeObject, denial, denied, eventually
 from .support.objects import obj
+from .support.pages import documents_under
 from .support.sizes import (
     DEFAULTS,
     INJECTED_ANNOTATIONS,
@@ -138,9 +139,7 @@ def forged(owner: str, uid: str) -> Json:
 @contextmanager
 def policy_of_the_page(tenant: Tenant, heading: str) -> Iterator[None]:
     """The policy that docs/instancetypes.md has under a heading, bound in one namespace."""
-    page = (Path(__file__).parents[2] / "docs" / "instancetypes.md").read_text()
-    block = page.partition(f"### {heading}\n")[2].partition("```yaml\n")[2].partition("```")[0]
-    policy, binding = yaml.safe_load_all(block)
+    policy, binding = documents_under("instancetypes.md", heading)
     here = {"matchLabels": {"kubernetes.io/metadata.name": tenant.namespace}}
     binding["spec"]["matchResources"] = {"namespaceSelector": here}
     admin = tenant.server.access.admin

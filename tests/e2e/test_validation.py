@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.annotations import VALID
 from webhook import names
@@ -20,7 +18,8 @@ from .support import manifests
 from .support.access import Access
 from .support.kube import Json, Kube, KubeError, denial, denied, eventually
 from .support.objects import obj
-from .support.rbac import user_with
+from .support.pages import documents_under
+from .support.rbac import RBAC, bind, may, user_with
 from .support.workloads import VMIS, VMS, vm, vmi_of
 
 NAMESPACES = "v1/namespaces"
@@ -261,34 +260,26 @@ def test_what_is_valid_in_a_vm_gets_no_warning(kube: Kube) -> None:
         assert kube.create(VMS, made, "default", dryRun="All").warnings == ()
 
 
-def policy_of_the_faq() -> tuple[Json, Json]:
-    """The policy that docs/faq.md has for namespaces' labels, and its binding."""
-    page = (Path(__file__).parents[2] / "docs" / "faq.md").read_text()
-    block = (
-        page.partition("### Keep the labels of namespaces for admins\n")[2]
-        .partition("```yaml\n")[2]
-        .partition("```")[0]
-    )
-    policy, binding = yaml.safe_load_all(block)
-    return policy, binding
-
-
 def test_the_policy_of_the_faq_keeps_the_labels_of_namespaces_for_admins(cluster: Access, kube: Kube) -> None:
     mode, spread = f"{DOMAIN}/scheduling", f"{DOMAIN}/spread"
     create(kube, "kept", labels={mode: "enforce"}, annotations={spread: "zone"})
     everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
     owner = user_with(cluster, "owner-of-kept", everything, "kept")
-    change = {"apiGroups": [DOMAIN], "resources": ["namespace-policies"], "verbs": ["change"]}
     update = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["patch"]}
-    trusted = user_with(cluster, "trusted-with-policies", [update, change])
+    trusted = user_with(cluster, "trusted-with-policies", [update])
+    page = documents_under("faq.md", "Keep the labels of namespaces for admins")
+    role = next(document["metadata"]["name"] for document in page if document["kind"] == "ClusterRole")
 
     def relabel(client: Kube, field: str = "labels", **values: str | None) -> Json:
         written = {f"{DOMAIN}/{key}": value for key, value in values.items()} or {"team": "a"}
         return client.patch(NAMESPACES, "kept", {"metadata": {field: written}}, dryRun="All")
 
     relabel(owner, scheduling="off")
-    for document in policy_of_the_faq():
+    for document in page:
         kube.apply(document)
+    bind(kube, role, {"apiGroup": RBAC, "kind": "User", "name": "trusted-with-policies"})
+    allowed = partial(may, trusted, "change", "namespace-policies", "", DOMAIN)
+    eventually(allowed, what="the authorizer to know the role of the page")
     try:
         said = eventually(lambda: denial(lambda: relabel(owner, scheduling="off")), what="the policy to be in force")
         assert said.status == HTTPStatus.FORBIDDEN
@@ -308,5 +299,5 @@ def test_the_policy_of_the_faq_keeps_the_labels_of_namespaces_for_admins(cluster
         relabel(owner, "annotations")
         relabel(owner, scheduling="enforce")
     finally:
-        for document in reversed(policy_of_the_faq()):
+        for document in reversed(page):
             kube.delete(kube.resource_of(document), document["metadata"]["name"])

@@ -6,15 +6,14 @@ import copy
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-import yaml
 
 from tests.e2e.support import versions
 from tests.e2e.support.kube import Json, denial, denied, eventually
 from tests.e2e.support.objects import obj
+from tests.e2e.support.pages import documents_under
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS
 
 from .control_plane import RunningKubeVirt
@@ -22,16 +21,11 @@ from .place import Place
 
 pytestmark = [pytest.mark.kubevirt, pytest.mark.kubernetes(versions.MUTATING_POLICIES)]
 
-PAGE = Path(__file__).parents[3] / "docs" / "admission-policies.md"
+PAGE = "admission-policies.md"
 CLASSES = "scheduling.k8s.io/v1/priorityclasses"
 SMALL: Json = {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}
 DEDICATED = {"key": "dedicated", "operator": "Equal", "value": "vms", "effect": "NoSchedule"}
 Bind: TypeAlias = Callable[[list[Json]], None]
-
-
-def of_the_page(heading: str) -> list[Json]:
-    block = PAGE.read_text().partition(f"### {heading}\n")[2].partition("```yaml\n")[2].partition("```")[0]
-    return [*yaml.safe_load_all(block)]
 
 
 @contextmanager
@@ -76,7 +70,7 @@ def dry(place: Place, name: str, template: Json) -> Json:
 
 @pytest.mark.usefixtures("_vms_class")
 def test_fields_of_vmis_are_set_where_the_owner_set_none(apart: Place, bind: Bind) -> None:
-    bind(of_the_page("Fields that KubeVirt reads from the VMI"))
+    bind(documents_under(PAGE, "Fields that KubeVirt reads from the VMI"))
     eventually(lambda: probe(apart)["spec"].get("priorityClassName"), what="the policy to be in force")
     apart.vm("web", template=SMALL)
     apart.vm("own", template={**SMALL, "evictionStrategy": "None"})
@@ -90,7 +84,7 @@ def test_fields_of_vmis_are_set_where_the_owner_set_none(apart: Place, bind: Bin
 def test_a_toleration_is_added_to_every_launcher_pod(apart: Place, bind: Bind) -> None:
     apart.vm("old", template=SMALL)
     apart.running("old")
-    bind(of_the_page("Tolerations"))
+    bind(documents_under(PAGE, "Tolerations"))
     mine = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
 
     def is_in_force() -> bool:
@@ -160,7 +154,7 @@ def sized(sockets: int, memory: str, **cpu: Any) -> Json:
 
 def test_sizes_have_limits(apart: Place, bind: Bind) -> None:
     apart.vm("old", template=sized(4, "4Gi"))
-    bind(of_the_page("Sizes"))
+    bind(documents_under(PAGE, "Sizes"))
     too_large = lambda: dry(apart, "probe", sized(3, "1Gi"))
     eventually(lambda: denial(too_large), what="the policy to be in force")
 
@@ -178,7 +172,7 @@ def test_sizes_have_limits(apart: Place, bind: Bind) -> None:
 
 
 def test_names_have_a_limit(apart: Place, bind: Bind) -> None:
-    bind(of_the_page("Names"))
+    bind(documents_under(PAGE, "Names"))
     eventually(lambda: denial(lambda: dry(apart, "n" * 64, SMALL)), what="the policy to be in force")
     apart.vm("n" * 63, template=SMALL)
     apart.running("n" * 63)
