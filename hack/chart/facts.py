@@ -1,7 +1,9 @@
 """What the chart's templates find out about the values, in Go templates, and the settings that make it so.
 
 Each knob of a webhook configuration has an expression over the chart's values, and the fragments of a settings file
-under which it is true and false. The defaults in the expressions are those of the settings' model.
+under which it is true and false. The defaults in the expressions are those of the settings' model. A setting on which
+an entry depends, other than by these, needs a knob, or a word that stands in for it: without one the chart keeps the
+default. Tests render the chart with every setting.
 """
 
 from __future__ import annotations
@@ -67,10 +69,19 @@ def _fails(path: str) -> Knob:
     return Knob(f'eq {setting(path)} "Fail"', _fragment(path, "Fail"), _fragment(path, "Ignore"))
 
 
+def _positive(path: str) -> Knob:
+    return Knob(f"gt (int {setting(path)}) 0", _fragment(path, 1), _fragment(path, 0))
+
+
 REGISTRATION: Final[Mapping[str, Knob]] = {
     **{f"{policy}ClusterWide": _flag(f"{policy}.clusterWide") for policy in BY_NAME},
-    "instancetypesFail": _fails("instancetypes.failurePolicy"),
-    "migrationFail": _fails("migration.failurePolicy"),
+    **{
+        f"{policy}Fail": _fails(f"{policy}.failurePolicy")
+        for policy in BY_NAME
+        if "failurePolicy" in effective()[policy]
+    },
+    "inboundLimit": _positive("migration.maxInboundPerNode"),
+    "protectedTransfers": _positive("eviction.protectTransfersSeconds"),
     "virtualMachines": _flag("scheduling.virtualMachines"),
     "virtualMachineInstances": _flag("scheduling.virtualMachineInstances"),
     "spread": Knob(f'ne {setting("scheduling.spread")} "off"', {"scheduling": {"spread": "both"}}, {}),

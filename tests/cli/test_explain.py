@@ -720,13 +720,13 @@ def test_hotplugged_and_templated_volumes_tie_it_too(tmp_path: Path, sources: li
     golden(explain("vm", cluster, "vms/new").output.partition("\n\n")[0])
 
 
-def crowded(tmp_path: Path, memory: str) -> Path:
+def crowded(tmp_path: Path, memory: str, guest: str = "2Gi") -> Path:
     """Three nodes of 8Gi with two VMs each, and a VM that does not run."""
     labels: Any = {"machine-type.node.kubevirt.io/q35": "true"}
     nodes = [clusters.node(name, **labels) for name in "abc"]
     vms = [clusters.vm(f"{place}{number}", place, memory) for place in "abc" for number in range(2)]
     owners = [clusters.owned(each) for each in vms]
-    template = {"domain": {"devices": {}, "memory": {"guest": "2Gi"}}}
+    template = {"domain": {"devices": {}, "memory": {"guest": guest}}}
     opted_in = {"metadata": {"name": "shop", "labels": {names.policy_label("headroom"): "enforce"}}}
     return directory(
         tmp_path,
@@ -753,6 +753,33 @@ def test_whether_a_vm_that_is_stopped_may_start(tmp_path: Path, memory: str, cod
     golden("\n".join((said[0].partition("\n\n")[0], said[1] + said[2].partition("\n\n")[0])))
     # One that runs has been admitted, and its next start is a restart.
     assert "[vm-restarts]" in explain("vm", cluster, "shop/a0", "--config", str(settings)).stdout
+
+
+def said_of_late(place: Path, memory: str, guest: str = "2Gi") -> str:
+    """What is said of the VM that does not run, as one line."""
+    (place / "cluster").mkdir(parents=True)
+    settings = place / "settings.yaml"
+    settings.write_text("headroom: {enabled: true}")
+    cluster = crowded(place / "cluster", memory, guest)
+    return " ".join(explain("vm", cluster, "shop/late", "--config", str(settings)).stdout.split())
+
+
+@pytest.mark.parametrize("memory", ["2500Mi", "3300Mi"])
+def test_how_much_smaller_a_vm_may_start(tmp_path: Path, memory: str) -> None:
+    """A VM that is as much smaller as is said starts, and a larger one does not."""
+
+    def said_of(guest: int) -> str:
+        return said_of_late(tmp_path / str(guest), memory, f"{guest}Mi")
+
+    said = said_of(2048)
+    (less,) = re.findall(r"if its pod requested \d+Mi of memory, (\d+)Mi less\.", said)
+    assert "[headroom-kept]" in said_of(2048 - int(less))
+    assert "[headroom-kept]" not in said_of(2048 - int(less) + 256)
+
+
+def test_where_no_smaller_vm_may_start(tmp_path: Path) -> None:
+    said = said_of_late(tmp_path / "full", "3900Mi")
+    assert "less memory or less CPU, each by itself, would not let it start now" in said
 
 
 STARTS = REPORTS / "starts"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import click
 import pytest
 import yaml
 from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.cli.runner import Refused, run
 from tests.golden_files import Golden
 from tests.install.memory import MANIFESTS, VMS, InstallMemory, Replicas, S, planned, vm
 from webhook import names
 from webhook.cli import installation, prompt
+from webhook.cli.installation import hunks
 from webhook.install import shortage
 from webhook.install.plan import path
 from webhook.install.registration import API_VERSION
@@ -149,6 +153,49 @@ def test_install_upgrade_uninstall(api: InstallMemory, tmp_path: Path) -> None:
     assert api.objects == {}
     assert run("uninstall").output == f"cluster: {CLUSTER}\nkubevirt-webhook is not installed\n"
     assert api.closed
+
+
+def test_a_difference_shows_what_changed_alone_and_equal_places_once(api: InstallMemory, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(MORE)
+    install("--config", settings)
+    settings.write_text(f"{MORE}\nevents: on\n")
+
+    said = run("install", "--config", settings, "--dry-run").output
+    _, _, of_entries = said.partition("~ ValidatingWebhookConfiguration kubevirt-webhook\n")
+    changed = [line for line in of_entries.splitlines() if line.startswith(("  -", "  +"))]
+    assert changed == ["  -  sideEffects: None", "  +  sideEffects: NoneOnDryRun"] * (len(changed) // 2)
+    assert re.search(r"  the same in \d\d other places\n", of_entries)
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "c"]), max_size=12)
+
+
+@given(LINES, LINES, st.integers(0, 300))
+def test_the_places_of_a_difference_make_the_one_text_of_the_other(
+    some: list[str], other: list[str], many: int
+) -> None:
+    before, after = ["same"] * many + some, ["same"] * many + other
+    made = list(before)
+    for place, lines in reversed(list(hunks(before, after))):
+        old, size = (int(each) for each in place.split()[1].removeprefix("-").split(","))
+        start = old - 1 if size else old
+        assert made[start : start + size] == [line[1:] for line in lines if line[0] != "+"]
+        made[start : start + size] = [line[1:] for line in lines if line[0] != "-"]
+    assert made == after
+
+
+def test_what_uninstall_keeps_has_the_commands_that_remove_it(api: InstallMemory) -> None:
+    install()
+    label, annotation = names.policy_label("sizes"), names.SPREAD_ANNOTATION
+    api.put("/api/v1/namespaces/apart", {"metadata": {"name": "apart", "annotations": {annotation: "zone"}}})
+    for name in [f"team-{number:02}" for number in range(21)]:
+        api.put(f"/api/v1/namespaces/{name}", {"metadata": {"name": name, "labels": {label: "warn", "team": "a"}}})
+
+    said = run("uninstall").output
+    assert f"\n  kubectl label namespace team-03 {label}-\n" in said
+    assert f"\n  kubectl annotate namespace apart {annotation}-\n" in said
+    assert said.endswith("\n  and 2 commands like these\nuninstalled\n")
 
 
 def test_another_namespace_is_found_again(api: InstallMemory, tmp_path: Path) -> None:

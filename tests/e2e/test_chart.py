@@ -18,11 +18,13 @@ from hack.chart.write import CHART as GENERATED
 from hack.chart.write import generated
 from hack.release.build import tar_gz
 from tests.builders import changed
+from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.callers import restrict_callers
 from webhook.install.plan import DIGEST_ANNOTATION, Overlay
 from webhook.policies.registry import BY_NAME
-from webhook.settings_file import parse
+from webhook.settings.validation import schema as settings_schema
+from webhook.settings_file import MODEL, parse
 
 from .support.access import Access
 from .support.helm import CHART, IMAGE, Helm, is_of_a_test
@@ -158,9 +160,14 @@ OF_PARTS: dict[str, st.SearchStrategy[Any]] = {
         failurePolicy=st.sampled_from(["Fail", "Ignore"]),
         fidelityCheck=section(sample=st.integers(0, 2)),
     ),
-    "migration": section(**POLICY, failurePolicy=st.sampled_from(["Fail", "Ignore"])),
+    "migration": section(
+        **POLICY, failurePolicy=st.sampled_from(["Fail", "Ignore"]), maxInboundPerNode=st.sampled_from([0, 2])
+    ),
+    "sizes": section(**POLICY, failurePolicy=st.sampled_from(["Fail", "Ignore"])),
     "eviction": section(
-        **POLICY, requesters=st.lists(st.sampled_from(["a", "b.c/d", "sigs.k8s.io/descheduler"]), max_size=2)
+        **POLICY,
+        protectTransfersSeconds=st.sampled_from([0, 60]),
+        requesters=st.lists(st.sampled_from(["a", "b.c/d", "sigs.k8s.io/descheduler"]), max_size=2),
     ),
     "preemption": section(**POLICY, requestMigrations=BOOLEANS),
     "headroom": section(**POLICY, enabled=BOOLEANS),
@@ -194,6 +201,60 @@ def test_settings_as_values_make_what_install_makes(helm: Helm, content: dict[st
     webhooks = {**content.get("webhooks", {}), "service": {"namespace": namespace}}
     made = helm.template({"settings": content}, f"--namespace={namespace}")
     assert comparable(made) == planned("kubernetes", {**content, "webhooks": webhooks})
+
+
+def others(field: Json) -> list[Any]:
+    """Values that a setting may have instead of its default, by its schema."""
+    default = field.get("default")
+    kind, bounds = field.get("type"), [field.get("minimum"), field.get("maximum")]
+    values: list[Any] = field.get("enum") or {
+        "boolean": [False, True],
+        "integer": [each for each in bounds if each is not None],
+        "string": ["other", "0.0.0.0:9999"],
+        "array": [[], ["other"]] if field.get("items", {}).get("type") == "string" else [],
+    }.get(str(kind), [])
+    return [each for each in values if each != default]
+
+
+def single_settings() -> Iterator[dict[str, Any]]:
+    """Settings files with one setting, each with another value than its default, of all that have simple values."""
+    schema = settings_schema(MODEL)
+
+    def within(field: Json) -> Iterator[Any]:
+        while "$ref" in field:
+            field = schema["$defs"][field["$ref"].rpartition("/")[2]]
+        if not field.get("properties"):
+            yield from others(field)
+        for key, part in field.get("properties", {}).items():
+            yield from ({key: value} for value in within(part))
+
+    yield from within(schema)
+
+
+def test_each_setting_makes_what_install_makes(helm: Helm) -> None:
+    """The chart follows every setting on which an object depends, also one that its templates were not told of."""
+    usual, followed = planned("kubernetes", {}), []
+    # What the chart refuses: it has values for the namespace.
+    fixed = {"service": {"namespace": "other"}}
+    for content in single_settings():
+        try:
+            expected = planned("kubernetes", content)
+        except InputError:
+            continue  # it is valid together with others alone
+        titles = usual.keys() | expected.keys()
+        if content.get("webhooks") == fixed or all(alike(usual, expected, title) for title in titles):
+            continue
+        assert comparable(helm.template({"settings": content})) == expected, content
+        followed.append(content)
+    assert {"sizes": {"failurePolicy": "Fail"}} in followed
+
+
+def alike(some: Mapping[str, Json], others: Mapping[str, Json], title: str) -> bool:
+    """Whether two plans have the same object, but for the settings themselves."""
+    one, other = (dict(each.get(title, {})) for each in (some, others))
+    one.pop("settings", None)
+    other.pop("settings", None)
+    return one == other
 
 
 def test_the_digest_of_the_settings_is_that_of_their_text(helm: Helm) -> None:

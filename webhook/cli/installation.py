@@ -6,7 +6,8 @@ import asyncio
 import difflib
 import functools
 import sys
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -34,6 +35,7 @@ from webhook.install.webhooks import own_configurations
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import KubernetesTransport
+from webhook.k8s.resources import NAMESPACES
 from webhook.policies.instancetypes.pools import pools_of_defaults
 from webhook.settings_file import parse, read_bytes
 from webhook.text import pluralize, visible
@@ -65,6 +67,7 @@ _WAIT: Final = "Wait until the replicas are ready before the API server calls th
 _KEPT: Final = (
     "kept: labels and annotations of namespaces; and what was written into VMs, until you run kubevirt-webhook cleanup"
 )
+_MOST_COMMANDS: Final = 20
 _WITH: Final = "scheduler"
 # Content and name of a settings file.
 _Settings: TypeAlias = tuple[str, str] | None
@@ -243,8 +246,33 @@ def _show_change(change: PlannedChange, *, whole: bool) -> None:
     if sign != "~" and not whole:
         return
     before, after = ([] if one is None else write.dump([one]).splitlines() for one in (change.before, change.after))
-    for line in list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]:
-        write.line(f"  {visible(line)}", color=_STYLES.get(line[0]))
+    found = list(hunks(before, after))
+    # A setting such as events changes each entry of a configuration in the same way.
+    for lines, same in Counter(lines for _, lines in found).items():
+        write.line(f"  {next(place for place, each in found if each == lines)}", color=_STYLES["@"])
+        for line in lines:
+            write.line(f"  {visible(line)}", color=_STYLES.get(line[0]))
+        if same > 1:
+            write.line(f"  the same in {pluralize(same - 1, 'other place')}")
+
+
+def hunks(before: list[str], after: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Where two texts differ: the place in both, as a unified diff has it, and its lines.
+
+    difflib's own unified diff takes what is on many lines for junk, and shows lines that are equal as changed.
+    """
+    for group in difflib.SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(2):
+        (_, old, _, new, _), (_, _, old_end, _, new_end) = group[0], group[-1]
+        lines: list[str] = []
+        for tag, start, end, other, other_end in group:
+            if tag == "equal":
+                lines += (f" {line}" for line in before[start:end])
+                continue
+            lines += (f"-{line}" for line in before[start:end])
+            lines += (f"+{line}" for line in after[other:other_end])
+        # A part without lines has the number of the line before it.
+        places = (f"{start + (end > start)},{end - start}" for start, end in ((old, old_end), (new, new_end)))
+        yield "@@ -{} +{} @@".format(*places), tuple(lines)
 
 
 async def _desired_scheduler(
@@ -306,6 +334,8 @@ async def uninstall(
         elif not dry_run and confirm(f"Delete {number} from {visible(api.cluster)}?", yes=yes):
             await installer.uninstall(objects)
             write.line(_KEPT)
+            for command in await _to_opt_out(api):
+                write.line(f"  {command}")
             write.line("uninstalled")
 
 
@@ -338,6 +368,18 @@ async def _removable_scheduler(api: KubernetesTransport, installer: Installer) -
         write.line(f"scheduler {scheduler.PROFILE}: kept, since {users} name it; {todo}", err=True)
         return []
     return own
+
+
+async def _to_opt_out(api: KubernetesTransport) -> list[str]:
+    """What removes our labels and annotations from namespaces: commands, as many as a screen has; empty if unread."""
+    namespaces = await Reader(api).all(NAMESPACES)
+    commands = []
+    for one in () if isinstance(namespaces, Unavailable) else namespaces:
+        for verb, written in (("label", one.meta.labels), ("annotate", one.meta.annotations)):
+            if own := [f"{key}-" for key in written or () if key.startswith(f"{names.DOMAIN}/")]:
+                commands.append(f"kubectl {verb} namespace {one.meta.name} {' '.join(own)}")
+    more = len(commands) - _MOST_COMMANDS
+    return [*commands[:_MOST_COMMANDS], *([f"and {pluralize(more, 'command')} like these"] if more > 0 else [])]
 
 
 async def _warn_of_pools(api: KubernetesTransport) -> None:

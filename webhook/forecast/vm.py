@@ -24,7 +24,18 @@ from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.reader import RESOURCES, read_once
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, Unreadable
+from webhook.facts import (
+    NOT_READ,
+    Facts,
+    HeadroomKey,
+    Key,
+    KubeVirtKey,
+    ListKey,
+    NamespaceKey,
+    NodesKey,
+    ObjectKey,
+    Unreadable,
+)
 from webhook.forecast import misplaced
 from webhook.forecast.additions import additions_by
 from webhook.forecast.certain import by_settings, is_uncertain
@@ -39,6 +50,7 @@ from webhook.forecast.requests import (
     remove,
     tainted_away,
 )
+from webhook.forecast.smaller_start import smaller_starts
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.forecast.start import (
     admission_keys,
@@ -71,6 +83,7 @@ from webhook.placement.machines import LAUNCHER_PODS, PLACED_VMIS, LauncherPod, 
 from webhook.placement.migrations import EvictionEffect, eviction_effect
 from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, format_amount
 from webhook.placement.requirements import Elsewhere, Label, Requirements
+from webhook.placement.running_pods import RunningPod
 from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, target_pod_requirements
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import read, read_configuration
@@ -81,6 +94,7 @@ from webhook.policies.defaults.settings import DefaultsSettings
 from webhook.policies.defaults.views import has_opted_out as defaults_opted_out
 from webhook.policies.eviction.settings import EvictionSettings
 from webhook.policies.headroom import reasons as headroom
+from webhook.policies.headroom.pods import placed_in
 from webhook.policies.instancetypes.namespace_defaults import INJECTED_ANNOTATIONS
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question, ReasonReport, reasons_of
 from webhook.policies.migration.explanation import explain as explain_migration
@@ -497,6 +511,7 @@ class _VmExplainer:
         except CreationDenied as denied:
             denial = denied.what
         vmi, pod, start = None, None, None
+        smaller: tuple[str, ...] = ()
         if created:
             uid = str((running or {}).get("metadata", {}).get("uid") or _UID)
             vmi = {**created.obj, "metadata": {**created.obj["metadata"], "uid": uid}}
@@ -505,6 +520,8 @@ class _VmExplainer:
             launcher = pod_of(vmi, start.requests, start.selector) if start else pod_of(vmi)
             pod, report = await self._create(launcher, vmi=vmi)
             reports.append(report)
+            if start and _codes_of([report]).intersection(_DENIED_FOR_ROOM):
+                smaller = await self._readable("whether a smaller one could start", self._smaller(pod)) or ()
         migration = None
         if node:
             migration = await self._readable("where it could migrate to", self._migration())
@@ -535,7 +552,7 @@ class _VmExplainer:
             migration=migration,
             gaps=(*self._gaps, *(start.gaps if start else ())),
             reasons=reasons_of(start.eligibility) if start else (),
-            notes=(*start.notes, *_headroom_notes(reports, start.requests)) if start else (),
+            notes=(*start.notes, *_headroom_notes(reports, start.requests), *smaller) if start else (),
             obstacles=start.obstacles if start else (),
             waiting=waiting or "",
             defaults=defaults or (),
@@ -649,6 +666,18 @@ class _VmExplainer:
             self._gaps.append(f"the VMI that exists: {error.what}")
             return None
 
+    async def _smaller(self, pod: Json) -> tuple[str, ...]:
+        """What headroom, which denies the start of a launcher pod, would let start instead, clauses."""
+        once = self._sources.once
+        facts = Facts(peek=once.peek)
+        reading = read(facts, HeadroomKey(), "the cluster's headroom")
+        room = await drive(reading, once, facts, self._deadline, "explain vm")
+        placed = placed_in(_view(pod, RunningPod), self._place[0])
+        found = [*smaller_starts(room, placed)] if room and placed else []
+        if found:
+            return (f"headroom would let it start now if its pod requested {' or '.join(found)}",)
+        return ("less memory or less CPU, each by itself, would not let it start now",)
+
     async def _waiting(self, vmi: Vmi, running: Json) -> str:
         scheduler = (running.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER
         return waiting_for(vmi, await self._pods(running), str(scheduler))
@@ -757,10 +786,17 @@ async def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exis
 _JUDGED: Final = (headroom.KEPT, headroom.NO_PLACE, headroom.NO_ROOM, headroom.NO_MIGRATION)
 
 
+# Those of them that a VM with smaller requests may not get.
+_DENIED_FOR_ROOM: Final = (headroom.NO_PLACE, headroom.NO_ROOM)
+
+
+def _codes_of(reports: Iterable[RequestReport]) -> set[str]:
+    return {reason.code for each in reports for policy in each.policies for reason in policy.reasons}
+
+
 def _headroom_notes(reports: Iterable[RequestReport], requests: Mapping[str, int]) -> Iterator[str]:
     """By what the headroom policy judged a start, a clause; none where it did not."""
-    codes = {reason.code for each in reports for policy in each.policies for reason in policy.reasons}
-    if codes.intersection(_JUDGED):
+    if _codes_of(reports).intersection(_JUDGED):
         amounts = [f"{format_amount(name, requests[name])} of {name}" for name in (CPU, MEMORY) if name in requests]
         yield f"headroom is judged by what its pod requests at least, {' and '.join(amounts)}, with the pods of now"
 

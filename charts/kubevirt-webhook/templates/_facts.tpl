@@ -30,6 +30,9 @@ preemptionClusterWide: {{ (dig "preemption" "clusterWide" false $settings) }}
 headroomClusterWide: {{ (dig "headroom" "clusterWide" false $settings) }}
 instancetypesFail: {{ eq (dig "instancetypes" "failurePolicy" "Ignore" $settings) "Fail" }}
 migrationFail: {{ eq (dig "migration" "failurePolicy" "Fail" $settings) "Fail" }}
+sizesFail: {{ eq (dig "sizes" "failurePolicy" "Ignore" $settings) "Fail" }}
+inboundLimit: {{ gt (int (dig "migration" "maxInboundPerNode" 0 $settings)) 0 }}
+protectedTransfers: {{ gt (int (dig "eviction" "protectTransfersSeconds" 0 $settings)) 0 }}
 virtualMachines: {{ (dig "scheduling" "virtualMachines" true $settings) }}
 virtualMachineInstances: {{ (dig "scheduling" "virtualMachineInstances" false $settings) }}
 spread: {{ ne (dig "scheduling" "spread" "off" $settings) "off" }}
