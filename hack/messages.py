@@ -28,9 +28,10 @@ them are for people and may change. The plans of [drains](drain.md#what-happens-
 [updates](kubevirt-updates.md#what-happens-to-a-vm) have codes too, some of them the same words.
 
 The word behind a code says what the policy does in mode `enforce`: it *patched* the object, *denied* or *allowed* the
-request, *left* it *alone* (the audit line has the decision `allowed`, or `skipped` if the policy was not run), or could
-not evaluate it (*error*), in which case the [failure behavior](operations.md#when-a-request-cannot-be-evaluated) of the
-endpoint applies. A plan's code is one of an outcome of a VM: it *moves*, *shuts down*, and so on.
+request, *left* it *alone* (the audit line has the decision `allowed`, or `skipped` if the policy was not run), *warned*
+of a mistake while it evaluated the request all the same, or could not evaluate it (*error*), in which case the [failure
+behavior](operations.md#when-a-request-cannot-be-evaluated) of the endpoint applies. A plan's code is one of an outcome
+of a VM: it *moves*, *shuts down*, and so on.
 
 This page is made from the code by `make messages`.
 """

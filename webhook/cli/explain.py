@@ -76,6 +76,7 @@ _WHAT = {
     "denied": "the request was denied, or got a warning",
     "allowed": "the request was allowed",
     "skipped": "the request was left alone",
+    "warned": "the request was evaluated, and got a warning",
     "failed": "the request could not be evaluated",
 }
 # What the outcomes of plans mean.

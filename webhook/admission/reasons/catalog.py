@@ -15,8 +15,9 @@ import msgspec
 from webhook.admission.decision import Reason
 from webhook.errors import quote
 
-# What a code stands for: a change, a denial, a request that is left alone, or a fault on the way to a decision.
-Kind = Literal["changed", "denied", "allowed", "skipped", "failed"]
+# What a code stands for: a change, a denial, a request that is left alone, a mistake of which is warned while the
+# request is evaluated all the same, or a fault on the way to a decision.
+Kind = Literal["changed", "denied", "allowed", "skipped", "warned", "failed"]
 
 TEMPLATE: Final = "A changed template requires a restart of a running VM, so nothing new is added to a VM after CREATE."
 OPT_OUT: Final = "To keep kubevirt-webhook from setting one, set"

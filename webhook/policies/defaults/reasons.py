@@ -64,7 +64,9 @@ opted_out: Final = Reason(
 )
 NONE: Final = _skipped("no-default-applies", "Neither the settings nor the namespace have a default for the object.")
 none: Final = Reason(NONE, "skipped: there are no defaults for it")
-INVALID: Final = _skipped(
+INVALID: Final = define(
+    REASONS,
+    "warned",
     "default-annotation-invalid",
     "An annotation of the namespace that replaces a default is invalid, so the default of the settings counts.",
     "Correct the annotation; `kubevirt-webhook doctor` lists all of them.",

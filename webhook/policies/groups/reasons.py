@@ -28,7 +28,6 @@ SHARED_REASONS: Final = (
 
 _changed: Final = partial(define, REASONS, "changed")
 _skipped: Final = partial(define, REASONS, "skipped")
-_failed: Final = partial(define, REASONS, "failed")
 _denied: Final = partial(define, REASONS, "denied")
 _allowed: Final = partial(define, REASONS, "allowed")
 
@@ -71,7 +70,9 @@ misplaced: Final = Reason(
 )
 JOINED: Final = _allowed("group-has-rules", "The VM names a group that has rules, which its next launcher pod follows.")
 joined: Final = about(JOINED, "the VM is in group %s, whose rules its next launcher pod follows")
-INVALID: Final = _failed(
+INVALID: Final = define(
+    REASONS,
+    "warned",
     "group-rules-invalid",
     "The namespace's annotation kubevirt-webhook.github.io/group-rules cannot be read; the groups of the settings"
     " count.",

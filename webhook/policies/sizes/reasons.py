@@ -64,7 +64,7 @@ NO_SIZE_LIMITS: Final = _skipped(
 no_size_limits: Final = Reason(NO_SIZE_LIMITS, "skipped: nothing limits sizes in this namespace")
 LIMITS_INVALID: Final = define(
     REASONS,
-    "failed",
+    "warned",
     "size-limits-invalid",
     "The namespace's annotation kubevirt-webhook.github.io/size-limits cannot be read; the limits of the settings"
     " count.",
