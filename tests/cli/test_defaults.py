@@ -360,6 +360,8 @@ def test_a_dry_run_decides_without_the_installed_settings(
 
     assert (result.exit_code, json.loads(result.stdout)["decision"]) == (0, "allowed"), result.output
     assert codes_of(json.loads(result.stdout)["judgements"], "scheduling") == {("error", UNKNOWN)}
+    # What was not evaluated here does not look as if nobody had.
+    assert "the installed settings; the cluster itself has evaluated it in the dry run" in result.stdout
 
 
 @pytest.mark.parametrize(

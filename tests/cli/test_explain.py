@@ -839,6 +839,19 @@ def test_why_a_vm_that_was_started_does_not_run_yet(situation: str, part: str, g
     golden(explain("vm", STARTS / situation, "shop/web").output.partition("\n\n")[0])
 
 
+def test_of_a_start_that_was_denied_the_first_attempt_is_known(tmp_path: Path) -> None:
+    """virt-controller leaves the condition as it is at later attempts."""
+    cluster = Path(shutil.copytree(STARTS / "no-pod", tmp_path / "cluster"))
+    file = cluster / "all.yaml"
+    text = file.read_text()
+    assert "is forbidden: failed quota" in text
+    file.write_text(
+        text.replace("is forbidden: failed quota", 'admission webhook "pods" denied the request: failed quota')
+    )
+    found = explained("shop/web", cluster)
+    assert found.waiting.startswith("virt-controller reports of its first attempt (Events of the VMI have the last): ")
+
+
 @pytest.mark.parametrize(("mode", "gaps"), [("ReadWriteOncePod", 1), ("ReadWriteOnce", 0), (None, 0)])
 @pytest.mark.parametrize("bound", ["pv", None])
 def test_a_volume_for_one_pod_that_another_may_use(

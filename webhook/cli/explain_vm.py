@@ -55,6 +55,8 @@ _WHEN: Final = {
     DRAIN: "When its node is drained",
     DELETION: "When a pod of higher priority preempts it, or a NoExecute taint removes it",
 }
+# Values that a default of a policy may stand for; what owners wrote, or named, it leaves alone.
+_REPLACEABLE: Final = ("cluster settings", "KubeVirt default")
 # What was added comes first; owners know what they wrote, and KubeVirt's defaults are many.
 _ORDER: Final = ("kubevirt-webhook", "instancetype", "preference", "cluster settings", "vm", "KubeVirt default")
 
@@ -295,7 +297,7 @@ def _field_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
         return next((place for place, origin in enumerate(_ORDER) if group[0].startswith(origin)), len(_ORDER))
 
     for label, fields in sorted(groups.items(), key=place):
-        unless = ", unless policies write others" if explanation.settings_gap and label == "KubeVirt default" else ""
+        unless = ", unless policies write others" if explanation.settings_gap and label in _REPLACEABLE else ""
         heading = f"From {label}: {pluralize(len(fields), 'value')} of its VMI{unless}"
         yield from (Paragraph(), Paragraph(heading, "bold"))
         for field in fields[:_MOST_FIELDS]:

@@ -266,6 +266,10 @@ async def notes_of_group(
     return [f"its group {quote(group.group)}, of which {others}, leaves {left or 'none'} of these nodes"]
 
 
+# In what an API server says of any webhook's denial.
+_DENIED: Final = " denied the request"
+
+
 def waiting_for(vmi: Vmi, pods: Iterable[LauncherPod], scheduler: str) -> str:
     """Why a VMI that exists does not run yet, a clause; empty: it runs, or nothing says why.
 
@@ -280,7 +284,9 @@ def waiting_for(vmi: Vmi, pods: Iterable[LauncherPod], scheduler: str) -> str:
     if unscheduled:
         return f"its pod is not scheduled: {unscheduled}"
     if synchronized:
-        return f"virt-controller reports: {synchronized}"
+        # virt-controller changes the condition only where it is not there yet.
+        of_first = " of its first attempt (Events of the VMI have the last)" if _DENIED in synchronized else ""
+        return f"virt-controller reports{of_first}: {synchronized}"
     unbound = [each.meta.name or "" for each in pods if not each.node_name and not each.is_over]
     if unbound:
         return f"no scheduler has looked at its pod {unbound[-1]} yet; the VMI names scheduler {quote(scheduler)}"

@@ -212,6 +212,8 @@ class Evaluator:
         """Add what an endpoint says to the result, and make its changes in the request's object if that is read."""
         judgement = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": evaluation.mode}
         reasons = [_as_read_here(reason) for reason in evaluation.decision.reasons]
+        if self._has_decided(request, result):
+            reasons = [_as_decided_there(reason) for reason in reasons]
         judgement |= {"decision": evaluation.label, "reasons": msgspec.to_builtins(reasons)}
         result.judgements.append(judgement | {"changes": msgspec.to_builtins(evaluation.decision.changes)})
         label = evaluation.label
@@ -300,6 +302,13 @@ class Evaluator:
         ):
             return obj
         return {**obj, "metadata": {**_metadata(obj), "namespace": namespace}}
+
+
+def _as_decided_there(reason: Reason) -> Reason:
+    """A reason of a request that the cluster has judged in a dry run, by the settings that may not be read here."""
+    if reason.code != common.SETTINGS_UNREADABLE:
+        return reason
+    return Reason(reason.code, f"{reason.text}; the cluster itself has evaluated it in the dry run")
 
 
 def _as_read_here(reason: Reason) -> Reason:
