@@ -298,7 +298,9 @@ def _field_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
 
     for label, fields in sorted(groups.items(), key=place):
         unless = ", unless policies write others" if explanation.settings_gap and label in _REPLACEABLE else ""
-        heading = f"From {label}: {pluralize(len(fields), 'value')} of its VMI{unless}"
+        # What runs now keeps what it was started with.
+        whose = "its next VMI" if explanation.kind == "VirtualMachine" else "the VMI"
+        heading = f"From {label}: {pluralize(len(fields), 'value')} of {whose}{unless}"
         yield from (Paragraph(), Paragraph(heading, "bold"))
         for field in fields[:_MOST_FIELDS]:
             value = _value(field.value)
