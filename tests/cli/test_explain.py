@@ -772,7 +772,7 @@ def test_how_much_smaller_a_vm_may_start(tmp_path: Path, memory: str) -> None:
         return said_of_late(tmp_path / str(guest), memory, f"{guest}Mi")
 
     said = said_of(2048)
-    (less,) = re.findall(r"if its pod requested \d+Mi of memory, (\d+)Mi less\.", said)
+    (less,) = re.findall(r"if its pod requested \d+Mi of memory, (\d+)Mi less;", said)
     assert "[headroom-kept]" in said_of(2048 - int(less))
     assert "[headroom-kept]" not in said_of(2048 - int(less) + 256)
 

@@ -675,7 +675,8 @@ class _VmExplainer:
         placed = placed_in(_view(pod, RunningPod), self._place[0])
         found = [*smaller_starts(room, placed)] if room and placed else []
         if found:
-            return (f"headroom would let it start now if its pod requested {' or '.join(found)}",)
+            margin = "its pod may request a little more than is known before it exists"
+            return (f"headroom would let it start now if its pod requested {' or '.join(found)}; {margin}",)
         return ("less memory or less CPU, each by itself, would not let it start now",)
 
     async def _waiting(self, vmi: Vmi, running: Json) -> str:
