@@ -50,6 +50,14 @@ class TestStart:
         assert verdict.vms == (("shop", "big"),)
         assert verdict.fix == Fix("add a node like a", "add a node")
 
+    def test_what_helps_is_about_the_vm_that_the_start_leaves_down(self) -> None:
+        """One that had no place before needs far more room, on another node, and nobody asks for that."""
+        nodes = [node("a", memory="64Gi"), node("b", memory="64Gi"), node("c", memory="64Gi")]
+        vms = [vm("huge", "a", "50Gi"), vm("b0", "b", "40Gi"), vm("c0", "c", "41Gi")]
+        verdict = headroom(nodes, vms, also=["new"]).judge(starting("new", "24Gi"))
+        assert (verdict.kind, verdict.vms, verdict.before) == ("broken", (("shop", "new"),), 1)
+        assert verdict.fix.named.startswith("free 1Gi of memory on c")
+
     def test_a_cordoned_node_that_would_help_is_the_cheapest_fix(self) -> None:
         nodes = [node("a", memory="16Gi"), node("b"), node("c", memory="16Gi", cordoned=True)]
         verdict = headroom(nodes, also=["big"]).judge(starting("big", "12Gi"))

@@ -148,15 +148,16 @@ def _broken(
     """How the loss of a node leaves more VMs down with one more on some node; None: it does not."""
     with losses.having(key, place):
         left = yield from find(lost, steps)
-        if not left:
-            return None
-        fix = _fix(losses, losses.places[left[0]].pod, lost, place.pod.name[0])
+    if not left:
+        return None
     before = yield from find(lost, steps)
     if len(left) <= len(before):
         return None
-    # Those first that have had a place.
-    named = [each for each in left if each not in before] or list(left)
+    # Those that have had a place; what would help the others is no help for them.
+    named = [each for each in left if each not in before]
     vms = tuple(place.pod.of_vm if each == key else losses.places[each].pod.of_vm for each in named)
+    with losses.having(key, place):
+        fix = _fix(losses, losses.places[named[0]].pod, lost, place.pod.name[0])
     names = losses.names[place.position], losses.names[lost]
     return Verdict("broken", "simulation", *names, vms, len(before), fix=fix)
 
