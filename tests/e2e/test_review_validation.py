@@ -133,13 +133,16 @@ def test_a_cluster_is_asked_for_its_definitions_and_by_a_dry_run_as_the_user_may
     assert json.loads(run_review(*options).stdout)["operation"] == "UPDATE"
     # As kubectl applies it: what the last manifest had is taken out.
     named = vm["metadata"]
-    last = vm | {"metadata": named | {"labels": {"gone": "yes"}}}
-    record = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(last)}
+    # kubectl always records annotations, and takes none of others out for that.
+    last = vm | {"metadata": named | {"labels": {"gone": "yes"}, "annotations": {}}}
+    record = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(last), "of-another": "kept"}
     labels = {"gone": "yes", "mine": "yes"}
     plane.admin.patch(vms, "fedora", {"metadata": {"annotations": record, "labels": labels}}, namespace=namespace)
     file.write_text(json.dumps(vm | {"metadata": named | {"labels": {}}}))
     made = run_review(*options, "--show-secrets")
-    assert json.loads(made.stdout)["object"]["metadata"]["labels"] == {"mine": "yes"}, made.stdout
+    metadata = json.loads(made.stdout)["object"]["metadata"]
+    assert metadata["labels"] == {"mine": "yes"}, made.stdout
+    assert metadata["annotations"]["of-another"] == "kept"
     file.write_text(json.dumps(vm))
     rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
     reader = Identity(f"reader-{secrets.token_hex(4)}")

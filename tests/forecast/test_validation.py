@@ -188,7 +188,8 @@ async def test_a_dry_run_stores_nothing_and_what_exists_is_an_update() -> None:
     assert (await DryRun(new).ask(VM, "shop"), new.asked[-1]) == (([], None, ()), ("POST", PATH, strict, VM))
     held.warned = ["use another", "password: hunter2hunter2"]
     assert await DryRun(held).ask(VM, "shop") == ([], VM, ("use another", "password: <redacted>"))
-    assert held.asked[-1] == ("PATCH", f"{PATH}/fedora", strict, VM, "application/merge-patch+json")
+    sent = ("PATCH", f"{PATH}/fedora", strict, applied(VM, VM), "application/merge-patch+json")
+    assert held.asked[-1] == sent
 
 
 @given(name=st.text(st.sampled_from("?#/%.&= a"), min_size=1, max_size=5), exists=st.booleans())
@@ -264,14 +265,19 @@ def test_what_the_last_apply_had_is_removed_as_by_kubectl() -> None:
     manifest = {"metadata": kept, "spec": {"cpu": {"cores": 4}, "disks": [{"name": "a"}]}}
 
     patch = applied(manifest, existing)
-    assert patch == {
-        "metadata": {**kept, "annotations": None},
-        "spec": {"cpu": {"cores": 4, "sockets": None}, "disks": [{"name": "a"}]},
-    }
+    assert patch["spec"] == {"cpu": {"cores": 4, "sockets": None}, "disks": [{"name": "a"}]}
+    # As kubectl does, it records what is declared, and leaves the annotations of others: the manifest has its own.
+    record = json.loads(patch["metadata"]["annotations"].pop(LAST_APPLIED))
+    assert record == {**manifest, "metadata": {**kept, "annotations": {}}}
+    assert patch["metadata"] == {**kept, "annotations": {"x": None}}
     # What another client wrote stays, as does all without a record.
     assert merge_patch(existing, patch)["spec"] == {"memory": 1, "cpu": {"cores": 4}, "disks": [{"name": "a"}]}
     for record in ({}, {LAST_APPLIED: "{"}, {LAST_APPLIED: "[" * 9999}, {LAST_APPLIED: "3"}):
-        assert applied(manifest, {"metadata": {"annotations": record}}) == manifest
+        patch = applied(manifest, {"metadata": {"annotations": record}})
+        assert patch["spec"] == manifest["spec"]
+        assert [*patch["metadata"]["annotations"]] == [LAST_APPLIED]
+    for malformed in ("text", {**kept, "annotations": "text"}):
+        assert applied({"metadata": malformed}, existing)["metadata"] == malformed
 
 
 def test_a_merge_patch_removes_by_null_and_replaces_lists() -> None:

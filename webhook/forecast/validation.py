@@ -820,19 +820,30 @@ def _parse_field(field: str) -> Path:
 def applied(manifest: Json, existing: Json) -> Json:
     """The JSON merge patch to which ``kubectl apply`` of a manifest comes, for the object that exists.
 
-    What the manifest of the last apply had, and this one has not, is removed. Without a record of one nothing is.
+    What the manifest of the last apply had, and this one has not, is removed. Without a record of one nothing is. The
+    patch has the record of this apply, by which what the manifest declares is its owner's.
     """
     text = (existing["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     try:
         last = msgspec.json.decode(text) if isinstance(text, str) else None
     except (msgspec.DecodeError, RecursionError):
         last = None
-    patch = _without_removed(last, manifest)
+    patch = _without_removed(last, _with_record(manifest))
     metadata = patch.get("metadata")
     if isinstance(metadata, dict):
         # A manifest need not name what the command line does.
         patch["metadata"] = {key: each for key, each in metadata.items() if key != "namespace" or each is not None}
     return patch
+
+
+def _with_record(manifest: Json) -> Json:
+    """A manifest with the annotation that kubectl writes: the manifest itself, which has annotations, if empty ones."""
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("annotations") or {}, dict):
+        return manifest
+    own = {key: each for key, each in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
+    record = json.dumps({**manifest, "metadata": {**metadata, "annotations": own}}, separators=(",", ":"))
+    return {**manifest, "metadata": {**metadata, "annotations": {**own, LAST_APPLIED: record}}}
 
 
 def _without_removed(last: Any, manifest: Json) -> Json:
