@@ -779,7 +779,7 @@ def test_how_much_smaller_a_vm_may_start(tmp_path: Path, memory: str) -> None:
 
 def test_where_no_smaller_vm_may_start(tmp_path: Path) -> None:
     said = said_of_late(tmp_path / "full", "3900Mi")
-    assert "less memory or less CPU, each by itself, would not let it start now" in said
+    assert "no smaller amount of memory or of CPU was found with which it would start now" in said
 
 
 STARTS = REPORTS / "starts"

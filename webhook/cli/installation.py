@@ -68,6 +68,7 @@ _KEPT: Final = (
     "kept: labels and annotations of namespaces; and what was written into VMs, until you run kubevirt-webhook cleanup"
 )
 _MOST_COMMANDS: Final = 20
+_MOST_KEYS: Final = 10
 _WITH: Final = "scheduler"
 # Content and name of a settings file.
 _Settings: TypeAlias = tuple[str, str] | None
@@ -376,8 +377,10 @@ async def _to_opt_out(api: KubernetesTransport) -> list[str]:
     commands = []
     for one in () if isinstance(namespaces, Unavailable) else namespaces:
         for verb, written in (("label", one.meta.labels), ("annotate", one.meta.annotations)):
-            if own := [f"{key}-" for key in written or () if key.startswith(f"{names.DOMAIN}/")]:
-                commands.append(f"kubectl {verb} namespace {one.meta.name} {' '.join(own)}")
+            own = [f"{key}-" for key in written or () if key.startswith(f"{names.DOMAIN}/")]
+            # Those who may change a namespace may write any number.
+            parts = (" ".join(own[at : at + _MOST_KEYS]) for at in range(0, len(own), _MOST_KEYS))
+            commands += (f"kubectl {verb} namespace {one.meta.name} {part}" for part in parts)
     more = len(commands) - _MOST_COMMANDS
     return [*commands[:_MOST_COMMANDS], *([f"and {pluralize(more, 'command')} like these"] if more > 0 else [])]
 

@@ -284,7 +284,7 @@ def waiting_for(vmi: Vmi, pods: Iterable[LauncherPod], scheduler: str) -> str:
     if unscheduled:
         return f"its pod is not scheduled: {unscheduled}"
     if synchronized:
-        # virt-controller changes the condition only where it is not there yet.
+        # A condition that is there virt-controller leaves as it is.
         of_first = " of its first attempt (Events of the VMI have the last)" if _DENIED in synchronized else ""
         return f"virt-controller reports{of_first}: {synchronized}"
     unbound = [each.meta.name or "" for each in pods if not each.node_name and not each.is_over]

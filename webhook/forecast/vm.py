@@ -677,7 +677,7 @@ class _VmExplainer:
         if found:
             margin = "its pod may request a little more than is known before it exists"
             return (f"headroom would let it start now if its pod requested {' or '.join(found)}; {margin}",)
-        return ("less memory or less CPU, each by itself, would not let it start now",)
+        return ("no smaller amount of memory or of CPU was found with which it would start now",)
 
     async def _waiting(self, vmi: Vmi, running: Json) -> str:
         scheduler = (running.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER
