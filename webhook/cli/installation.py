@@ -374,7 +374,7 @@ async def _removable_scheduler(api: KubernetesTransport, installer: Installer) -
 async def _to_opt_out(api: KubernetesTransport) -> list[str]:
     """What removes our labels and annotations from namespaces: commands, as many as a screen has; empty if unread."""
     namespaces = await Reader(api).all(NAMESPACES)
-    commands = []
+    commands: list[str] = []
     for one in () if isinstance(namespaces, Unavailable) else namespaces:
         for verb, written in (("label", one.meta.labels), ("annotate", one.meta.annotations)):
             own = [f"{key}-" for key in written or () if key.startswith(f"{names.DOMAIN}/")]
