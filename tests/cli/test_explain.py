@@ -1073,6 +1073,8 @@ def test_without_the_installed_settings_that_is_said_first(tmp_path: Path) -> No
     with in_thread(running(server)):
         printed = run("explain", "vm", "shop/web", "--kubeconfig", server.kubeconfig(tmp_path / "config"))
     assert "Not evaluated: the installed settings" in "".join(printed.stdout.splitlines(keepends=True)[1:2])
+    # Policies of which the same is not known share a line.
+    assert "  eviction (off), groups (off): not evaluated: the installed settings" in printed.stdout
 
 
 @pytest.mark.parametrize(
@@ -1081,7 +1083,7 @@ def test_without_the_installed_settings_that_is_said_first(tmp_path: Path) -> No
         # A server that has watched it says so, too: the pod falls back.
         (2, 63, "default-scheduler", True),
         # Its renewals are not waited for without end.
-        (240, 250, "kubevirt", False),
+        (240, 250, "", False),
         (15, 1, "kubevirt", True),
     ],
 )

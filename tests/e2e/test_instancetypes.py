@@ -372,6 +372,33 @@ def test_an_owner_who_starts_or_stops_to_declare_a_field_is_obeyed(declaring: Te
     assert matchers_of(found(declaring)) == marks_of(found(declaring)) == [None, None]
 
 
+@both_ways
+def test_what_was_injected_is_the_owners_once_a_manifest_declares_it(declaring: Tenant, way: tuple[str, ...]) -> None:
+    kubectl(declaring, "apply", *way, manifest=vm())
+    assert is_marked(found(declaring))
+
+    manifest = vm(scheduler="kubevirt", instancetype=SMALL, preference=LINUX)
+    kubectl(declaring, "apply", *way, manifest=manifest)
+    kept = found(declaring)
+    assert (scheduler_of(kept), matchers_of(kept)) == ("kubevirt", [SMALL, LINUX])
+    assert not is_marked(kept)
+    # So the owner's pods wait for the scheduler that he chose.
+    assert declaring.verdicts(path=MUTATE)[-1] == "patched default-withdrawn"
+    kubectl(declaring, "apply", *way, manifest=manifest)
+    again = found(declaring)
+    assert (again["spec"], again["metadata"]["generation"]) == (kept["spec"], kept["metadata"]["generation"])
+
+    kubectl(declaring, "apply", *way, manifest=vm(), warns="[size-removed]")
+    assert scheduler_of(found(declaring)) is None
+    assert matchers_of(found(declaring)) == [None, None]
+    assert not is_marked(found(declaring))
+
+
+def is_marked(vm: KubeObject) -> bool:
+    """Whether annotations say that anything of a VM was injected."""
+    return f"{DOMAIN}/injected-" in json.dumps([vm["metadata"].get("annotations"), vm["spec"]["template"]["metadata"]])
+
+
 def test_nobody_owns_what_we_wrote(declaring: Tenant) -> None:
     """So another manager may declare it without force; managers conflict over what both of them declare alone."""
     first = apply(declaring, vm(), "first")

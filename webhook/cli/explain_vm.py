@@ -22,7 +22,7 @@ from webhook.cli.options import Source, VmName, config_option, output_option, so
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.selection import NoAnswerError, require_single_source
 from webhook.facts import Unreadable
-from webhook.forecast.requests import DELETION, DRAIN
+from webhook.forecast.requests import DELETION, DRAIN, PolicyReport
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.placement.requirements import Origin
 from webhook.policies.defaults.given import DefaultReport
@@ -163,7 +163,7 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
         it = "" if explanation.running_on else "It does not start: "
         yield Paragraph(f"{it}KubeVirt would not create its VMI: {explanation.denial}", "bold red")
     if explanation.scheduler:
-        yield from _scheduler_lines(explanation)
+        yield Paragraph(f"Scheduler of its next pods: {explanation.scheduler}")
     for named in explanation.named:
         how = "chosen by kubevirt-webhook" if named.injected else "named by the VM"
         if named.inferred_from:
@@ -191,15 +191,6 @@ def _gap_lines(gaps: Sequence[str]) -> Iterator[Paragraph]:
     yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in gaps)
     if forbidden := next((gap for gap in gaps if "(403)" in gap), ""):
         yield Paragraph(f"For what you may not read, {unreadable_fix(forbidden, of_one_vm=True)}.", "yellow")
-
-
-def _scheduler_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
-    unknown = [each for request in explanation.requests if request.kind == _POD for each in request.unknown_schedulers]
-    known = ", as far as is known" if unknown else ""
-    yield Paragraph(f"Scheduler of its next pods: {explanation.scheduler}{known}")
-    for each in unknown:
-        what = f"whether scheduler {each} is available; while it is not, kubevirt-webhook gives pods default-scheduler"
-        yield Paragraph(f"Not evaluated: {what}.", "yellow")
 
 
 def _start_lines(explanation: VmExplanation, nodes: Nodes) -> Iterator[Paragraph]:
@@ -254,7 +245,10 @@ def _request_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
             yield Paragraph("no policy is called", "dim", "  ")
         # A policy may have several endpoints for it, which all say the same of a namespace that is out of scope.
         policies = [each for at, each in enumerate(request.policies) if each not in request.policies[:at]]
+        yield from _lines_by_settings(policies)
         for policy in policies:
+            if _depends_on_settings(policy):
+                continue
             for number, reason in enumerate(policy.reasons):
                 decision = policy.decision
                 # What a policy allows because it skipped it is called skipped, as `review` does.
@@ -285,6 +279,23 @@ def _request_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
             own = (*(_ENDS_OF_UNREAD if policy.unread else ()), *([_UNKNOWN] if request.unknown_schedulers else ()))
             sent = [each for each in policy.warnings if not each.endswith(own)]
             yield from (Paragraph(f"warning: {warning}", "yellow", "      ") for warning in sent)
+
+
+def _depends_on_settings(policy: PolicyReport) -> bool:
+    """Whether nothing is known of what a policy does, without the installed settings."""
+    return all(each.code == common.SETTINGS_UNREADABLE for each in policy.reasons)
+
+
+def _lines_by_settings(policies: Sequence[PolicyReport]) -> Iterator[Paragraph]:
+    """The policies of which nothing is known, in one line for all of which the same is said."""
+    said: dict[str, list[str]] = {}
+    for policy in policies:
+        if _depends_on_settings(policy):
+            text = "; ".join(each.text for each in policy.reasons)
+            said.setdefault(text, []).append(f"{policy.policy} ({policy.mode})")
+    for text, heads in said.items():
+        whose = ", ".join(dict.fromkeys(heads))
+        yield Paragraph(f"{whose}: {text} [{common.SETTINGS_UNREADABLE}]", "yellow", "  ", 6)
 
 
 def _field_lines(explanation: VmExplanation) -> Iterator[Paragraph]:

@@ -165,8 +165,8 @@ class VmExplanation(View, frozen=True):
     Attributes:
         kind: ``VirtualMachine``, or ``VirtualMachineInstance`` where no VM stands behind it.
         running_on: the node that it runs on; empty: none.
-        scheduler: the scheduler of its next pods; empty: there will be none, or the installed settings decide it and
-            are not known.
+        scheduler: the scheduler of its next pods; empty: there will be none, or it depends on the installed settings,
+            or on whether a scheduler is available, and that is not known.
         denial: why KubeVirt itself would not create its VMI; empty: it would.
         nodes: the nodes on which it could start, as far as they do not depend on other pods; None: there is no VMI.
         migration: where it could migrate to; None: it does not run.
@@ -562,10 +562,15 @@ class _VmExplainer:
 
     def _knows_scheduler(self, reports: Iterable[RequestReport]) -> bool:
         """Whether it is known which scheduler the next pod gets; where it is not, that is a gap."""
+        of_pod = [each for each in reports if each.kind == "Pod"]
+        own = [each for report in of_pod for each in report.policies if each.policy == names.SCHEDULING]
+        unknown = [each for report in of_pod for each in report.unknown_schedulers]
+        if unknown and any(each.mode == names.ENFORCE for each in own):
+            otherwise = "which its next pods get while it is; they get default-scheduler while it is not"
+            self._gaps.extend(f"whether scheduler {each} is available, {otherwise}" for each in unknown)
+            return False
         if not self._settings.gap:
             return True
-        of_pod = [policy for each in reports if each.kind == "Pod" for policy in each.policies]
-        own = [each for each in of_pod if each.policy == names.SCHEDULING]
         # Settings that are not known may switch the policy on in all namespaces.
         if own and not any(is_uncertain(each.reasons) for each in own):
             return True

@@ -404,8 +404,8 @@ class ApiServer:
         return patched
 
     def _admitted(self, vm: Json, old: Json | None) -> Json:
-        # The API server does not call the webhook for requests that change nothing in the spec.
-        if old is None or old["spec"] != vm["spec"]:
+        # The API server does not call the webhook for requests that change neither the spec nor what manifests declare.
+        if old is None or old["spec"] != vm["spec"] or _records(old) != _records(vm):
             for policy in ("instancetypes", "scheduling"):
                 vm = self._mutated(policy, vm, old)
         mutated = plain.mutate_vm(vm, self._get, lambda: "u", DEFAULTS, old)
@@ -430,6 +430,12 @@ class ApiServer:
             return ()
         facts: dict[Key[Any], object] = {SchedulerKey("kubevirt"): AVAILABLE, **known()}
         return facts[key]
+
+
+def _records(vm: Json) -> list[Any]:
+    """What says which fields manifests declare."""
+    metadata = vm["metadata"]
+    return [metadata.get("managedFields"), (metadata.get("annotations") or {}).get(LAST_APPLIED)]
 
 
 _Writer = Callable[[ApiServer, str, Json | None, Json, Json | None], Json]
@@ -530,8 +536,12 @@ class TestMerging:
     @pytest.mark.parametrize(("members", "left"), [(("name",), {"name": "own"}), (("name", "kind"), OWN)])
     def test_of_the_default_what_is_declared_stays(self, members: tuple[str, ...], left: Json) -> None:
         new = declared(merged(), *members)
-        new["spec"]["runStrategy"] = "Halted"
-        assert changes(decide(new, facts(), OLD)) == {("spec", "instancetype"): left, IT_MARK: None}
+        # Whether or not the same apply changes something else.
+        for spec in ({}, {"runStrategy": "Halted"}):
+            new["spec"] |= spec
+            after = patched(new, decide(new, facts(), OLD))
+            assert (after["spec"]["instancetype"], after["metadata"]["annotations"]) == (left, {})
+        assert changes(decide(declared(merged(), "kind"), facts(), OLD)) == {}
 
     @pytest.mark.parametrize(
         ("objects", "expected"),
@@ -545,8 +555,9 @@ class TestMerging:
     def test_of_a_patched_name_the_objects_that_there_are_decide(self, objects: list[Json], expected: Json) -> None:
         kinds = {"VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"}
         missing = [(kind, "big") for kind in kinds - {found["kind"] for found in objects}]
-        decision = decide(merged(name="big"), facts(objects, missing), OLD)
-        assert (changes(decision)["spec", "instancetype"], len(decision.warnings)) == (expected, 1)
+        new = merged(name="big")
+        decision = decide(new, facts(objects, missing), OLD)
+        assert (patched(new, decision)["spec"]["instancetype"], len(decision.warnings)) == (expected, 1)
 
     def test_a_cluster_wide_kind_of_ours_goes_without_a_question(self) -> None:
         ours: Json = {"annotations": {IT_MARK[2]: of_instancetypes.SMALL_MARK}}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from webhook import names
-from webhook.policies.common.match_conditions import NOT_DELETED, OF_A_VM
+from webhook.policies.common.match_conditions import NOT_DELETED, OF_A_VM, created_or_changed, has_annotation
 from webhook.policies.instancetypes.settings import InstancetypeSettings
+
+_INJECTED: Final = (names.INJECTED_INSTANCETYPE_ANNOTATION, names.INJECTED_PREFERENCE_ANNOTATION)
 
 
 def of_vms(_: InstancetypeSettings) -> dict[str, str]:
     """The conditions on VMs that get defaults, by name."""
-    created_or_changed = 'request.operation == "CREATE" || object.spec != oldObject.spec'
-    return {**NOT_DELETED, "created-or-changed": created_or_changed}
+    injected = " || ".join(has_annotation("object", key) for key in _INJECTED)
+    return {**NOT_DELETED, "created-or-changed": created_or_changed(injected)}
 
 
 def of_vmis(_: InstancetypeSettings) -> dict[str, str]:

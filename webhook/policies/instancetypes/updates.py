@@ -93,13 +93,17 @@ async def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.
     """
-    if old is None or old.spec == vm.spec:
+    if old is None:
         return allow(reasons.spec_unchanged)
-    lookups, stored_manifests = findings.lookups, Manifests(old)
+    lookups, manifests, stored_manifests = findings.lookups, Manifests(vm), Manifests(old)
+    was = {matcher: namespace_defaults.default_of(matcher, old, stored_manifests) for matcher in MATCHERS}
+    # An apply may declare what stands there, and change nothing else.
+    if old.spec == vm.spec and was == {each: namespace_defaults.default_of(each, vm, manifests) for each in MATCHERS}:
+        return allow(reasons.spec_unchanged)
     # Without KubeVirt's configuration nothing of an update is decided.
-    update = _Update(vm, old, Manifests(vm), (await lookups.configuration()).rules, findings, [])
+    update = _Update(vm, old, manifests, (await lookups.configuration()).rules, findings, [])
     for matcher in MATCHERS:
-        update.slots.append(await _slot(matcher, update, namespace_defaults.default_of(matcher, old, stored_manifests)))
+        update.slots.append(await _slot(matcher, update, was[matcher]))
     outgrown = _outgrown_defaults(update)
     carried, put_back = _preserved_defaults(update), []
     try:
@@ -254,7 +258,8 @@ def _separate(matcher: Matcher, update: _Update, own: _OwnPart) -> Iterator[Chan
         update.findings.note(reasons.default_assumed(own.assumed), warn=True)
     else:
         update.findings.note(reasons.default_replaced(matcher.field))
-    yield Change(("spec", matcher.field), current, own.value, reasons.DEFAULT_WITHDRAWN)
+    if own.value != current:
+        yield Change(("spec", matcher.field), current, own.value, reasons.DEFAULT_WITHDRAWN)
     yield from _remove_annotation(matcher, update)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from webhook import names
-from webhook.policies.common.match_conditions import NOT_DELETED, made_by_kubevirt, unset
+from webhook.policies.common.match_conditions import (
+    NOT_DELETED,
+    created_or_changed,
+    has_annotation,
+    made_by_kubevirt,
+    unset,
+)
 from webhook.policies.scheduling.settings import SchedulingSettings
 
-_INJECTED_ANNOTATION: Final = f'"{names.INJECTED_SCHEDULER_ANNOTATION}"'
-_SPREAD_ANNOTATION: Final = f'"{names.INJECTED_SPREAD_ANNOTATION}"'
-
-
-def _has_annotation(root: str, key: str = _INJECTED_ANNOTATION) -> str:
-    """CEL: an object carries one of the server's annotations."""
-    return f"has({root}.metadata.annotations) && {key} in {root}.metadata.annotations"
+_SCHEDULER: Final = names.INJECTED_SCHEDULER_ANNOTATION
+_SPREAD: Final = names.INJECTED_SPREAD_ANNOTATION
 
 
 def _unspread(parent: str) -> str:
@@ -35,19 +36,20 @@ def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
     spec = "object.spec.template.spec"
     template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
     free = unset(spec, "schedulerName")
-    annotated, was_annotated = _has_annotation_anywhere("object"), _has_annotation_anywhere("oldObject")
+    annotated, was_annotated = (_has_annotation_anywhere(root, _SCHEDULER) for root in ("object", "oldObject"))
     # Copies may contain an injected scheduler without all or any of its annotations.
     named = _only_by_webhook(f"{spec}.schedulerName", scheduling)
     unset_spread = f" || ({_unspread(spec)})" if scheduling.spread_virtual_machines else ""
     created = f"({free}) || ({annotated}){named}{unset_spread}"
     named_or_not = f"({free}) ? ({was_annotated}) && !({annotated}) : ({was_annotated}) || ({annotated}){named}"
     # Injected constraints are replaced by the owner's, independent of the present settings.
-    spread = " || ".join(f"({_has_annotation_anywhere(root, _SPREAD_ANNOTATION)})" for root in ("object", "oldObject"))
+    spread = " || ".join(f"({_has_annotation_anywhere(root, _SPREAD)})" for root in ("object", "oldObject"))
     updated = f"({named_or_not}) || {spread}"
+    injected = f"({annotated}) || ({_has_annotation_anywhere('object', _SPREAD)})"
     return {
         **NOT_DELETED,
         "unset-or-injected-scheduler": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}))',
-        "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
+        "created-or-changed": created_or_changed(injected),
     }
 
 
@@ -61,13 +63,13 @@ def of_vmis(scheduling: SchedulingSettings) -> dict[str, str]:
     return {"scheduler-not-set": f"has(object.spec) && ({' || '.join(choices) or 'false'})"}
 
 
-def _has_annotation_anywhere(root: str, key: str = _INJECTED_ANNOTATION) -> str:
+def _has_annotation_anywhere(root: str, key: str) -> str:
     """A VM or its template has the annotation."""
     template = f"{root}.spec.template"
     within = f"has({template}.metadata) && {template}.metadata != null && has({template}.metadata.annotations)"
     annotations = f"{template}.metadata.annotations"
-    inner = f"{within} && {annotations} != null && {key} in {annotations}"
-    return f"({_has_annotation(root, key)}) || ({inner})"
+    inner = f'{within} && {annotations} != null && "{key}" in {annotations}'
+    return f"({has_annotation(root, key)}) || ({inner})"
 
 
 def of_pods(scheduling: SchedulingSettings) -> dict[str, str]:
@@ -80,7 +82,7 @@ def of_pods(scheduling: SchedulingSettings) -> dict[str, str]:
         # Pods with the injected scheduler too: while it is unavailable, they fall back to the default scheduler.
         "default-or-injected-scheduler": (
             f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
-            f" || {_has_annotation('object')}{_only_by_webhook('object.spec.schedulerName', scheduling)}"
+            f" || {has_annotation('object', _SCHEDULER)}{_only_by_webhook('object.spec.schedulerName', scheduling)}"
             f"{spread}"
         ),
     }
