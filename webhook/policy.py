@@ -217,8 +217,10 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
         always_ignores: for what is worth no outage: no row of the table but the last.
         operations: None: CREATE, and UPDATE of VMs. A handler for UPDATE may deny only what the update changes. Objects
             that are older than the policy's rule are updated, too, also by KubeVirt itself, which removes finalizers:
-            were that denied, nobody could change or delete them. A match condition that compares
-            ``metadata.generation`` lets updates of the ``spec`` through, and none of labels and annotations.
+            were that denied, nobody could change or delete them. What KubeVirt itself writes anew, such as a restored
+            or expanded VM, was decided before; the VMs of a pool are not, whose template a user changes. A match
+            condition that compares ``metadata.generation`` lets updates of the ``spec`` through, and none of labels and
+            annotations.
         subresource: None: the objects themselves.
         object_selector: see `PolicyEndpoint`.
     """

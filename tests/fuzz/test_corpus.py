@@ -32,7 +32,7 @@ def test_every_endpoint_decides_something_in_the_corpus() -> None:
     missing = sorted({endpoint.path for endpoint in ENDPOINTS} - decided)
     assert missing == [], (
         f"add reviews that {', '.join(missing)} decides to tests/fuzz/corpus/reviews; for a policy that validates"
-        " annotations, its label and a valid annotation in namespace-annotations.json there"
+        " annotations, its label and an annotation in namespace-annotations.json there"
     )
     assert {word.split("/")[-1] for word in seen} >= {"patch", "warnings", "status", ""}
 
