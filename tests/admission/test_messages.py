@@ -143,6 +143,7 @@ SCHEDULING: Final[Examples] = {
     **dict.fromkeys(("spread_withdrawn", "spread_chosen", "spread_opted_out"), NOTHING),
     "spread_removed": (("hostname",),),
     "spread_invalid": (("rack",),),
+    "spread_withdrawn_for": (("off",),),
 }
 
 INSTANCETYPES: Final[Examples] = {

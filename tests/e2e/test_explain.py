@@ -105,6 +105,38 @@ def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, p
     assert f" VirtualMachine {moving.namespace}/nothing" in error
 
 
+def test_what_becomes_of_a_vm_with_an_instancetype(moving: Tenant, plane: Access, bound: list[str]) -> None:
+    user = Identity(f"asker-{secrets.token_hex(4)}")
+    subject = {"apiGroup": RBAC, "kind": "User", "name": user.user}
+    plane.admin.create(
+        "instancetype.kubevirt.io/v1beta1/virtualmachineinstancetypes",
+        instancetype("small", cluster=False),
+        moving.namespace,
+    )
+    moving.create(vm("sized", instancetype={"kind": "VirtualMachineInstancetype", "name": "small"}))
+    every = ["virtualmachines", "virtualmachineinstances", "kubevirts"]
+    grant(plane.admin, user.user, [{"apiGroups": ["kubevirt.io"], "resources": every, "verbs": ["get", "list"]}])
+
+    def explained() -> Json | None:
+        words = ("explain", "vm", "sized", "-n", moving.namespace, "-o", "json")
+        done = command(plane, *words, user=user, check=False)
+        return json.loads(done.stdout) if done.exit_code == 0 else None
+
+    said = eventually(explained, what="the authorizer to know of the grant")
+    (gap,) = (each for each in said["gaps"] if "instancetype.kubevirt.io" in each)
+    assert (gap.startswith("the VMI that KubeVirt makes of it"), said["denial"], said["fields"]) == (True, "", [])
+
+    bind(plane.admin, "kubevirt-webhook:explain", subject, moving.namespace)
+    bound.append(bind(plane.admin, "kubevirt-webhook:explain-nodes", subject))
+
+    def whole() -> Json | None:
+        said = explained()
+        return said if said and said["nodes"] is not None else None
+
+    said = eventually(whole, what="the authorizer to know of the roles")
+    assert "instancetype" in {each["origin"] for each in said["fields"]}
+
+
 # Of the server, and of those who read what a listener shows.
 
 

@@ -209,6 +209,10 @@ class VmExplanation(View, frozen=True):
         return bool(self.denial) or any(each.is_denied for each in self.requests if each.kind in vms)
 
 
+class UnreadableObjectError(InputError):
+    """An object that KubeVirt's rules look up cannot be read."""
+
+
 class BlockingLookups:
     """Looks objects up for KubeVirt's rules, first in the files of a command, then in the source; each once.
 
@@ -229,7 +233,8 @@ class BlockingLookups:
         """The result of a function that looks objects up.
 
         Raises:
-            InputError: an object cannot be read, or the function raises it.
+            UnreadableObjectError: an object cannot be read.
+            InputError: the function raises it.
         """
         loop, source = asyncio.get_running_loop(), self._source
 
@@ -242,7 +247,8 @@ class BlockingLookups:
                     obj = asyncio.run_coroutine_threadsafe(read_once(source, key), loop).result()
                 if isinstance(obj, Unavailable):
                     place = f"{namespace}/{name}" if namespace else name
-                    raise InputError(f"cannot be read: {obj.why}", f"{kind} {place}", "add it to the file")
+                    what = f"cannot be read: {obj.why}"
+                    raise UnreadableObjectError(what, f"{kind} {place}", "add it to the file")
                 self._objects[identity] = cast("Json | None", obj)
             return self._objects.get(identity)
 
@@ -510,6 +516,8 @@ class _VmExplainer:
                 created = creation.require_memory(sent.stored(changed, uuids.next, configuration))
         except CreationDenied as denied:
             denial = denied.what
+        except UnreadableObjectError as error:
+            self._gaps.append(f"the VMI that KubeVirt makes of it, and its pods: {error.where} {error.what}")
         vmi, pod, start = None, None, None
         smaller: tuple[str, ...] = ()
         if created:

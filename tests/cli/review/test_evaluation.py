@@ -288,6 +288,23 @@ def test_a_namespace_is_reviewed_by_its_own_labels(tmp_path: Path) -> None:
     assert [each["endpoint"] for each in result["judgements"]] == ["/validate/sizes/namespaces/enforce"]
 
 
+def test_all_that_is_denied_is_shown_at_once(tmp_path: Path) -> None:
+    obj = vm()
+    obj["spec"]["template"]["spec"]["domain"] |= {"cpu": {"cores": 9}, "memory": {"guest": "1Gi"}}
+    place = {"name": "many", "labels": {names.policy_label(each): "enforce" for each in ("naming", "sizes")}}
+    place["annotations"] = {SIZE_LIMITS_ANNOTATION: '{"cpu": {"max": 4}}'}
+    (tmp_path / "cluster").mkdir()
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": place}
+    (tmp_path / "cluster" / "namespace.yaml").write_text(yaml.safe_dump(namespace))
+    obj["metadata"] |= {"name": "a" * 64, "namespace": "many"}
+    options = ("review", manifest(tmp_path, obj), "--cluster-from", tmp_path / "cluster")
+    done = run(*options, "-o", "json")
+    denied = [each["policy"] for each in json.loads(done.stdout)["judgements"] if each["decision"] == "denied"]
+    assert (done.exit_code, sorted(denied)) == (1, ["naming", "sizes"])
+    shown = run(*options).stdout
+    assert all(f"[{code}]" in shown for code in ("name-unmigratable", "size-out-of-limits"))
+
+
 @pytest.mark.parametrize("is_forbidden", [True, False])
 def test_the_health_of_a_scheduler_that_a_user_may_not_read_is_no_warning(tmp_path: Path, is_forbidden: bool) -> None:
     """The server knows it: a warning would come with every VM of an owner, and be wrong."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -296,6 +297,28 @@ class TestVms:
         decision = self.updated(old, new)
         assert codes(decision) >= {code} - {None}
         assert (VM_PATH in changes(decision)) is (code == scheduling.SPREAD_PRESERVED)
+
+    @pytest.mark.parametrize(
+        ("before", "own", "gives_way"),
+        [
+            (None, "off", True),
+            (None, "zone", True),
+            (None, "hostname", False),
+            ("both", "both", False),
+            (None, "?", False),
+        ],
+    )
+    def test_an_annotation_that_asks_for_something_else_takes_them_out(
+        self, before: str | None, own: str, *, gives_way: bool
+    ) -> None:
+        old, new = copy.deepcopy(INJECTED), copy.deepcopy(INJECTED)
+        for obj, wish in ((old, before), (new, own)):
+            if wish is not None:
+                obj["spec"]["template"]["metadata"]["annotations"][names.SPREAD_ANNOTATION] = wish
+        decision = self.updated(old, new)
+        gone = {VM_PATH: None, MARK_PATH: None, TEMPLATE_MARK: None}
+        assert changes(decision) == (gone if gives_way else {})
+        assert len(decision.warnings) == gives_way
 
     @pytest.mark.parametrize("own", [5, ["zone"], {}, True])
     def test_an_overwrite_whose_annotation_is_no_text_gets_them_back(self, own: object) -> None:

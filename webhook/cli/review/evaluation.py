@@ -175,7 +175,8 @@ class Evaluator:
             evaluation = await self._call(endpoint, review, obj, deadline)
             is_read = self.objects or position + 1 < len(endpoints)
             self._take(endpoint, evaluation, request, result, is_read=is_read)
-            if result.message is not None:
+            # The API server asks all that validate at once, and answers with the denial of one.
+            if result.message is not None and endpoint.verb != "validate":
                 break
         # KubeVirt's webhook looks at VMs wherever they are; one that kubevirt-webhook denies doesn't get there.
         if inferred is None and result.message is None:
@@ -226,7 +227,7 @@ class Evaluator:
             result.warnings.extend(each for each in sent if each not in result.warnings)
             result.decision = max(result.decision, label, key=WEIGHT.index)
             if evaluation.outcome.denial:
-                result.message = evaluation.outcome.denial.message
+                result.message = result.message or evaluation.outcome.denial.message
                 return
         operations = msgspec.json.decode(evaluation.patch) if evaluation.patch else []
         result.patch.extend(operations)

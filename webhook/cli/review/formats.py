@@ -98,6 +98,8 @@ class Text(OutputFormat):
         said: set[str] = set()
         for evaluation in result.judgements:
             who = f"{evaluation['policy']} ({evaluation['mode']})"
+            # Another denial than the one that the API server may answer with.
+            who += ": denied" if evaluation["decision"] == "denied" else ""
             texts = [f"{reason['text']} [{reason['code']}]" for reason in evaluation["reasons"]]
             # A denial and a warning hold the text of the reason for them; two endpoints of a policy may give one.
             new = [f"{who}: {text}" for text in texts if text not in answer and f"{who}: {text}" not in said]

@@ -159,7 +159,11 @@ def way_out_of_copied(field: str, annotation: str) -> str:
 
 def way_out_at_create(injected_value: str) -> str:
     """How to leave a default that makes a new VM wrong."""
-    return f"to leave out the default {injected_value}, set another spec.instancetype or a size"
+    copied = f"spec.instancetype and the annotation {names.INJECTED_INSTANCETYPE_ANNOTATION}"
+    return (
+        f"to leave out the default {injected_value}, set another spec.instancetype, or set a size and remove {copied},"
+        " if the manifest has these"
+    )
 
 
 def way_out_at_update(defaults: Mapping[str, str]) -> str:

@@ -225,10 +225,17 @@ spread_preserved: Final = about(
     SPREAD_PRESERVED, "topologySpreadConstraints (%s) are preserved: a replacement of the whole VM removed them"
 )
 SPREAD_WITHDRAWN: Final = _changed(
-    "spread-withdrawn", "The topologySpreadConstraints from kubevirt-webhook are removed, because the owner set others."
+    "spread-withdrawn",
+    "The topologySpreadConstraints from kubevirt-webhook are removed, because the owner set others, or asks for others"
+    f" or none with the annotation {names.SPREAD_ANNOTATION}.",
 )
 spread_withdrawn: Final = Reason(
     SPREAD_WITHDRAWN, "the topologySpreadConstraints set by kubevirt-webhook are removed: the owner set others"
+)
+spread_withdrawn_for: Final = about(
+    SPREAD_WITHDRAWN,
+    "the topologySpreadConstraints set by kubevirt-webhook are removed: the annotation"
+    f" {names.SPREAD_ANNOTATION} of the template is %s",
 )
 SPREAD_PRESENT: Final = _skipped("spread-already-injected", "kubevirt-webhook set topologySpreadConstraints earlier.")
 spread_present: Final = about(

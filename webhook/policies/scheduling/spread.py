@@ -199,17 +199,28 @@ async def _evaluate_create(
 
 
 async def _put_back(update: Update[SchedulingSettings], injected_value: str) -> Reason | Decision | None:
-    """What an overwrite removed is put back unless the owner's annotation now asks for something else.
+    """What an overwrite removed is put back unless the owner's annotation asks for something else."""
+    wish = _wish(update, injected_value)
+    if wish == names.OFF:
+        return allow(reasons.spread_opted_out)
+    return None if wish else reasons.spread_preserved(injected_value)
 
-    Then the next pods get that.
+
+async def _withdraw(update: Update[SchedulingSettings], injected_value: str) -> Reason | None:
+    """What was injected gives way where the owner's annotation asks for something else."""
+    wish = _wish(update, injected_value)
+    return reasons.spread_withdrawn_for(wish) if wish else None
+
+
+def _wish(update: Update[SchedulingSettings], injected_value: str) -> str:
+    """What the owner's annotation asks for instead of what was injected, which the next pods get; empty: nothing.
+
+    Where nodes have no zones, less was injected than the annotation asked for: only another value asks for more.
     """
     own, before = _owners_annotation(update.vm), _owners_annotation(update.old) if update.old else None
     spread = (own or "").strip()
-    if spread == names.OFF:
-        return allow(reasons.spread_opted_out)
-    if spread in _TOPOLOGY_KEYS and spread != injected_value and own != before:
-        return None
-    return reasons.spread_preserved(injected_value)
+    is_new = spread in _TOPOLOGY_KEYS and spread != injected_value and own != before
+    return spread if spread == names.OFF or is_new else ""
 
 
 def _owners_annotation(vm: VirtualMachine) -> str | None:
@@ -256,6 +267,7 @@ SPREAD: Final = InjectedDefault[SchedulingSettings](
     is_said=_is_spread,
     owners_part=without_injected,
     put_back=_put_back,
+    withdraw=_withdraw,
     reasons=Reasons(
         present=reasons.spread_present,
         chosen=lambda _: reasons.spread_chosen,
