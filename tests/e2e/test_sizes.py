@@ -58,6 +58,9 @@ def test_a_size_in_the_limits_and_one_out_of_them(limited: Tenant) -> None:
     limited.owner.patch(VMS, "web", {"status": {"ready": True}}, limited.namespace, subresource="status")
     assert len(asked(limited)) == 2
     limited.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, limited.namespace)
+    assert len(asked(limited)) == 2
+    labeled = {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
+    limited.owner.patch(VMS, "web", labeled, limited.namespace)
     assert asked(limited)[2:] == ["allowed size-unchanged"]
     grown = {"spec": {"template": {"spec": {"domain": {"cpu": {"cores": 5}}}}}}
     assert denial(lambda: limited.owner.patch(VMS, "web", grown, limited.namespace))

@@ -157,6 +157,41 @@ def test_nothing_that_has_no_schema_gets_around_an_allow_list(new_sized: NewSize
 # -- closed on failure -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.control("outage-blocks-the-cluster")
+def test_limits_that_hold_without_an_answer_hold_up_new_sizes_alone(
+    new_webhook: NewWebhook, new_tenant: NewTenant
+) -> None:
+    closed = new_webhook({"sizes": {"failurePolicy": "Fail"}, "kubevirt": {"namespace": "kubevirt"}})
+    closed.insist()
+    limits = {f"{DOMAIN}/size-limits": json.dumps({"cpu": {"max": 4}})}
+    tenant = new_tenant(server=closed, policies=[f"{DOMAIN}/sizes"], annotations=limits)
+
+    def sized(name: str, cores: int) -> Json:
+        made = vm(name)
+        made["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": cores}
+        return made
+
+    tenant.create(sized("stored", 2))
+    virt_api = closed.access.kube(*KUBEVIRT_APISERVER)
+    rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["get", "patch", "update"]}
+    apiserver = account("kubevirt", "kubevirt-apiserver")
+    grant(closed.access.admin, "e2e-kubevirt-apiserver-vms", [rule], tenant.namespace, apiserver)
+    patches = partial(may, virt_api, "patch", "virtualmachines", tenant.namespace, "kubevirt.io")
+    eventually(patches, what="the authorizer to know that virt-api may")
+
+    closed.kill()
+    attempt = partial(denial, partial(tenant.create, sized("web", 2), dryRun="All"))
+    assert eventually(attempt, what="the failure policy to be known").status == 500
+    grown = {"spec": {"template": {"spec": {"domain": {"cpu": {"cores": 3}}}}}}
+    denied(lambda: tenant.owner.patch(VMS, "stored", grown, tenant.namespace))
+    # Its owner stops and starts it; virt-api plugs a volume into its template, virt-controller restores a snapshot.
+    for strategy in ("Halted", "Always"):
+        tenant.owner.patch(VMS, "stored", {"spec": {"runStrategy": strategy}}, tenant.namespace)
+    for client in (virt_api, tenant.controller):
+        labeled = {"spec": {"template": {"metadata": {"labels": {"by": secrets.token_hex(2)}}}}}
+        client.patch(VMS, "stored", labeled, tenant.namespace)
+
+
 @pytest.mark.control("outage-blocks-the-cluster", "allow-list-while-down")
 def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
     new_webhook: NewWebhook, new_sized: NewSized
