@@ -850,6 +850,14 @@ def test_of_a_start_that_was_denied_the_first_attempt_is_known(tmp_path: Path) -
     )
     found = explained("shop/web", cluster)
     assert found.waiting.startswith("virt-controller reports of its first attempt (Events of the VMI have the last): ")
+    # What the template says since counts for the next VMI alone.
+    assert "earlier template" not in found.waiting
+    listed = yaml.safe_load(file.read_text())
+    for each in listed["items"]:
+        if each["kind"] == "VirtualMachine":
+            each["status"] = {"conditions": [{"type": "RestartRequired", "status": "True", "message": "x"}]}
+    file.write_text(yaml.safe_dump(listed))
+    assert explained("shop/web", cluster).waiting.endswith("stop the VM and start it for the present one")
 
 
 @pytest.mark.parametrize(("mode", "gaps"), [("ReadWriteOncePod", 1), ("ReadWriteOnce", 0), (None, 0)])
@@ -1034,6 +1042,35 @@ def test_a_hotplug_that_waits_is_told_of_the_vm_and_of_its_migration(tmp_path: P
         told = " ".join(explain(command, tmp_path, "vms/stuck").output.split())
         assert "a change of the VM (HotVCPUChange) takes effect only in a migration" in told
         assert "does not have LiveMigrate" in told
+
+
+def test_a_label_that_is_none_keeps_a_vm_from_starting(tmp_path: Path) -> None:
+    copied = among_examples(tmp_path)
+    for file in sorted(copied.glob("*.yaml")):
+        objects = [each for each in yaml.safe_load_all(file.read_text()) if each]
+        for each in objects:
+            if each["kind"] == "VirtualMachine" and each["metadata"]["name"] == "web":
+                each["spec"]["template"].setdefault("metadata", {})["labels"] = {"example.com/a": "data base"}
+        file.write_text(yaml.safe_dump_all(objects))
+    done = explain("vm", copied, "shop/web")
+    assert done.exit_code == 1
+    assert 'KubeVirt would not create its VMI: label "example.com/a": "data base"' in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(("status", "is_told"), [("True", True), ("False", False)])
+def test_a_vm_of_which_kubevirt_could_create_no_vmi(tmp_path: Path, status: str, is_told: bool) -> None:
+    said = 'metadata.labels: Invalid value: "data base"'
+    failure = {"type": "Failure", "status": status, "reason": "FailedCreate", "message": said}
+    copied = among_examples(tmp_path)
+    for file in sorted(copied.glob("*.yaml")):
+        objects = [each for each in yaml.safe_load_all(file.read_text()) if each]
+        objects = [each for each in objects if each["kind"] != "VirtualMachineInstance"]
+        for each in objects:
+            if each["kind"] == "VirtualMachine":
+                each["status"] = {"conditions": [failure]}
+        file.write_text(yaml.safe_dump_all(objects))
+    found = msgspec.convert(json.loads(explain("vm", copied, "shop/web", "-o", "json").stdout), VmExplanation)
+    assert found.waiting == (f"virt-controller reports: {said}" if is_told else "")
 
 
 async def test_a_vmi_that_is_yet_to_come() -> None:

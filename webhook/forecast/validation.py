@@ -195,7 +195,7 @@ class Schemas:
             served = " or ".join(f"{group}/{each}" for each in schema.versions)
             text = f"{quote(f'{group}/{version}')} is not served for {kind}; use {served}"
             return Checked([FieldError(("apiVersion",), text)], schema.against)
-        errors = [*islice(_check_metadata(obj, schema.namespaced), _MOST_ERRORS)]
+        errors = [*islice(check_metadata(obj, schema.namespaced), _MOST_ERRORS)]
         fields_schema = schema.versions[version]
         if fields_schema is None:
             return Checked(errors, f"{kind}: only version, kind and metadata were checked, its fields are not known")
@@ -329,7 +329,7 @@ def did_you_mean(word: str, candidates: Iterable[str], cutoff: float = _NEAR) ->
     return f"; did you mean {quote(by_lower[near[0]])}?" if near else ""
 
 
-def _check_metadata(obj: Json, namespaced: bool) -> Iterator[FieldError]:
+def check_metadata(obj: Json, namespaced: bool) -> Iterator[FieldError]:
     """What the API server checks of the metadata of every object (apimachinery, pkg/api/validation)."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):

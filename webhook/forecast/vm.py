@@ -54,12 +54,14 @@ from webhook.forecast.smaller_start import smaller_starts
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.forecast.start import (
     admission_keys,
+    condition_of,
     devices_of_networks,
     notes_of_group,
     review_admission,
     waiting_for,
     with_frequency,
 )
+from webhook.forecast.validation import check_metadata
 from webhook.k8s.documents import format_path
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace, Unstructured, View
@@ -174,7 +176,8 @@ class VmExplanation(View, frozen=True):
         reasons: why it could not start on the other nodes, the largest class first.
         notes: what else may keep it from starting on one of the nodes, clauses.
         obstacles: why it starts on none of them, because its pod is not created, clauses.
-        waiting: why it has not started yet, though it exists, a clause; empty: it runs, or nothing says why.
+        waiting: why it has not started yet, or why KubeVirt could not create its VMI, a clause; empty: it runs, or
+            nothing says why.
         defaults: those of the defaults policy that it has, or would get at its next start.
         warnings: what its owner wrote under our domain without effect, sentences.
         settings_gap: why the installed settings are not known, a clause: what depends on them is not evaluated then,
@@ -505,7 +508,7 @@ class _VmExplainer:
         uuids = StandInUuids(base)
         try:
             if base["kind"] == "VirtualMachineInstance":
-                created = creation.require_memory(creation.from_vmi(base, uuids.next, configuration))
+                created = _storable(creation.from_vmi(base, uuids.next, configuration))
             else:
                 lookups = BlockingLookups({}, self._sources.once)
                 sent = await lookups.run(lambda get: creation.sent_for_vm(base, get, uuids.next, configuration))
@@ -513,7 +516,7 @@ class _VmExplainer:
                 # The policies are called before KubeVirt's own webhook has set anything.
                 changed, report = await self._create(owned)
                 reports.append(report)
-                created = creation.require_memory(sent.stored(changed, uuids.next, configuration))
+                created = _storable(sent.stored(changed, uuids.next, configuration))
         except CreationDenied as denied:
             denial = denied.what
         except UnreadableObjectError as error:
@@ -543,7 +546,7 @@ class _VmExplainer:
             if vmi
             else None
         )
-        waiting = await self._readable("why it waits", self._waiting(placed, running)) if placed and running else ""
+        waiting = await self._readable("why it waits", self._waiting(vm, running, placed))
         knows_scheduler = self._knows_scheduler(reports)
         return VmExplanation(
             schema=VM_SCHEMA,
@@ -692,9 +695,17 @@ class _VmExplainer:
             return (f"headroom would let it start now if its pod requested {' or '.join(found)}; {margin}",)
         return ("no smaller amount of memory or of CPU was found with which it would start now",)
 
-    async def _waiting(self, vmi: Vmi, running: Json) -> str:
+    async def _waiting(self, vm: Json | None, running: Json | None, placed: Vmi | None) -> str:
+        if vm and not running:
+            return condition_of(vm, "Failure")
+        if not running or not placed:
+            return ""
         scheduler = (running.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER
-        return waiting_for(vmi, await self._pods(running), str(scheduler))
+        why = waiting_for(placed, await self._pods(running), str(scheduler))
+        if why and vm and condition_of(vm, "RestartRequired"):
+            fix = "stop the VM and start it for the present one"
+            return f"{why.rstrip('.')}; its VMI was created of an earlier template: {fix}"
+        return why
 
     async def _migration(self) -> MigrationExplanation | None:
         once = self._sources.once
@@ -718,6 +729,18 @@ class _VmExplainer:
         facts = Facts(time.time(), once.peek, additions=self._additions)
         start = _start_of(view, self._place[0], _claims_made_by(base), exists, facts)
         return await drive(start, once, facts, self._deadline, "explain vm")
+
+
+def _storable(created: Created) -> Created:
+    """What KubeVirt creates, which starts.
+
+    Raises:
+        CreationDenied: nothing gives it memory, or the API server would not store it: a template's labels are not
+            looked at before.
+    """
+    for error in check_metadata(created.obj, namespaced=True):
+        raise CreationDenied(creation.CreationStage.API_SERVER, error.text)
+    return creation.require_memory(created)
 
 
 def _effect_of_drain(effect: EvictionEffect, to: MigrationExplanation | None) -> str:

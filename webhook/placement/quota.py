@@ -8,7 +8,7 @@ bound (`webhook.placement.demand`), so a quota that is called exceeded is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -116,6 +116,12 @@ class PodUsage(msgspec.Struct, frozen=True):
     priority_class: str = ""
     crosses_namespaces: bool = False
     pods: int = 1
+
+    @property
+    def key(self) -> Hashable:
+        """The same for pods that count alike. Amounts may exceed 64 bits, so that no encoding holds them."""
+        counted = frozenset(self.amounts.items()), frozenset(self.unset.items())
+        return *counted, self.priority_class, self.crosses_namespaces, self.pods
 
     @property
     def negated(self) -> PodUsage:

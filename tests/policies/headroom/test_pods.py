@@ -210,6 +210,16 @@ class TestQuota:
         unnamed = decide(facts(found, quota("4Gi", "2Gi")), verified=False).reasons[0].text
         assert "another VM of the namespace could not migrate then" in unnamed
 
+    @pytest.mark.parametrize("gibibytes", [1, 17, 18, 30, 2**20])
+    def test_whatever_its_size(self, gibibytes: int) -> None:
+        """Quotas count in billionths of a byte, of which 18 GiB are more than 64 bits hold."""
+        found = cluster()
+        found.put_pod(running("large", f"{gibibytes}Gi"))
+        room = 2 * gibibytes + 1
+        assert decide(facts(found, quota(f"{room}Gi", f"{gibibytes}Gi"))).code == reasons.KEPT
+        decision = decide(facts(found, quota(f"{room - 1}Gi", f"{gibibytes}Gi")))
+        assert decision.code == reasons.NO_MIGRATION
+
     @pytest.mark.control("starts-kept-out")
     def test_a_namespace_of_hundreds_of_sizes_takes_steps_for_each(self) -> None:
         found, one = cluster(), running("one", "1Gi")

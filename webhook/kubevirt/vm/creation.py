@@ -30,6 +30,7 @@ class CreationStage(Enum):
     VM_WEBHOOK = "KubeVirt's webhook for VMs"
     CONTROLLER = "virt-controller"
     VMI_WEBHOOK = "KubeVirt's webhook for VMIs"
+    API_SERVER = "the API server"
     EXPANSION = "KubeVirt's expand-spec API"
 
 

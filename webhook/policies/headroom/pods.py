@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from webhook.admission import wire
@@ -109,10 +108,9 @@ def _quota_problem(
     beside = [start.usage, *headroom.reserved_usages(namespace, start.of_vm)]
     seen = set()
     for vm, usage in [(start.of_vm, start.usage), *headroom.usages(namespace)]:
-        alike = msgspec.msgpack.encode(usage)
-        if alike in seen:
+        if usage.key in seen:
             continue
-        seen.add(alike)
+        seen.add(usage.key)
         spend(len(quotas) * len(beside), "VMs of the namespace")
         if why := review_quotas(quotas, usage, beside=beside).problem:
             whose = f"VM {vm[0]}/{vm[1]}" if is_named or vm == start.of_vm else "another VM of the namespace"

@@ -74,8 +74,6 @@ def _has_annotation_anywhere(root: str, key: str) -> str:
 
 def of_pods(scheduling: SchedulingSettings) -> dict[str, str]:
     """The conditions on launcher pods, by name: they may get a scheduler, constraints, or fall back."""
-    # Constraints do not depend on the scheduler, so a namespace can enable them alone.
-    spread = "" if scheduling.spread == names.OFF else f" || {_unspread('object.spec')}"
     return {
         "made-by-kubevirt": made_by_kubevirt(scheduling.kubevirt_namespace),
         "unbound": unset("object.spec", "nodeName"),
@@ -83,6 +81,7 @@ def of_pods(scheduling: SchedulingSettings) -> dict[str, str]:
         "default-or-injected-scheduler": (
             f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
             f" || {has_annotation('object', _SCHEDULER)}{_only_by_webhook('object.spec.schedulerName', scheduling)}"
-            f"{spread}"
+            # Constraints do not depend on the scheduler: a namespace, or an owner, can ask for them alone.
+            f" || {_unspread('object.spec')}"
         ),
     }

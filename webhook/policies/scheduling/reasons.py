@@ -64,7 +64,7 @@ fell_back: Final = about_two(
 SCHEDULER_WITHDRAWN: Final = _changed(
     "scheduler-withdrawn",
     "schedulerName is removed from the VM, because the instancetype that the owner named sets one as well, and KubeVirt"
-    " denies a VM that sets what its instancetype sets.",
+    " denies a VM that sets what its instancetype sets, or because it does not exist yet.",
 )
 
 
