@@ -157,7 +157,8 @@ def _run(options: _ReviewOptions) -> None:
     if summary.total:
         for gap in used.gaps:
             write.line(f"not evaluated: {gap}", err=True)
-        defaults.say_what_applies(used.origin, namespace, of=defaults.OF_UNNAMED)
+        decided = "the cluster has decided by its own; what is shown beside that, by " if options.server_dry_run else ""
+        defaults.say_what_applies(f"{decided}{used.origin}", namespace, of=defaults.OF_UNNAMED)
     _finish(written, options.fail_on)
     if not used.is_decided:
         raise SystemExit(NOT_EVALUATED)
