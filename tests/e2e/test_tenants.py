@@ -22,7 +22,7 @@ from .support.processes import ROOT
 from .support.rbac import account, grant, may, user_with
 from .support.sizes import LARGE, LINUX, SMALL, VALIDATE
 from .support.tenant import Tenant
-from .support.webhook_server import DOMAIN
+from .support.webhook_server import DOMAIN, WebhookServer
 from .support.workloads import PODS, REVISIONS, VMS, vm
 
 CANARY = "canary-7d1f"
@@ -157,6 +157,17 @@ def test_nothing_that_has_no_schema_gets_around_an_allow_list(new_sized: NewSize
 # -- closed on failure -------------------------------------------------------------------------------------------------
 
 
+def virt_api_in(closed: WebhookServer, tenant: Tenant) -> Kube:
+    """KubeVirt's API server, with the permissions that KubeVirt grants it for the subresources of VMs."""
+    virt_api = closed.access.kube(*KUBEVIRT_APISERVER)
+    rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["get", "patch", "update"]}
+    apiserver = account("kubevirt", "kubevirt-apiserver")
+    grant(closed.access.admin, "e2e-kubevirt-apiserver-vms", [rule], tenant.namespace, apiserver)
+    patches = partial(may, virt_api, "patch", "virtualmachines", tenant.namespace, "kubevirt.io")
+    eventually(patches, what="the authorizer to know that virt-api may")
+    return virt_api
+
+
 @pytest.mark.control("outage-blocks-the-cluster")
 def test_limits_that_hold_without_an_answer_hold_up_new_sizes_alone(
     new_webhook: NewWebhook, new_tenant: NewTenant
@@ -172,12 +183,7 @@ def test_limits_that_hold_without_an_answer_hold_up_new_sizes_alone(
         return made
 
     tenant.create(sized("stored", 2))
-    virt_api = closed.access.kube(*KUBEVIRT_APISERVER)
-    rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["get", "patch", "update"]}
-    apiserver = account("kubevirt", "kubevirt-apiserver")
-    grant(closed.access.admin, "e2e-kubevirt-apiserver-vms", [rule], tenant.namespace, apiserver)
-    patches = partial(may, virt_api, "patch", "virtualmachines", tenant.namespace, "kubevirt.io")
-    eventually(patches, what="the authorizer to know that virt-api may")
+    virt_api = virt_api_in(closed, tenant)
 
     closed.kill()
     attempt = partial(denial, partial(tenant.create, sized("web", 2), dryRun="All"))
@@ -202,13 +208,7 @@ def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
     tenant = new_sized(annotations=ONLY_SMALL, server=closed)
     stored = tenant.create(vm("stored", instancetype=SMALL))
     plain = tenant.create(vm("plain"))
-    virt_api = closed.access.kube(*KUBEVIRT_APISERVER)
-    # The permissions that KubeVirt grants to its API server, for the subresources of VMs.
-    rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["get", "patch", "update"]}
-    apiserver = account("kubevirt", "kubevirt-apiserver")
-    grant(closed.access.admin, "e2e-kubevirt-apiserver-vms", [rule], tenant.namespace, apiserver)
-    patches = partial(may, virt_api, "patch", "virtualmachines", tenant.namespace, "kubevirt.io")
-    eventually(patches, what="the authorizer to know that virt-api may")
+    virt_api = virt_api_in(closed, tenant)
 
     closed.kill()
     for instancetype in (LARGE, SMALL):
