@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from certs import files
 from webhook.errors import InputError, InputErrors
+from webhook.policies.headroom.settings import HeadroomSettings
 from webhook.policies.registry import POLICIES
 from webhook.settings.model import Settings, with_policies
 from webhook.settings.validation import validate
@@ -144,6 +145,9 @@ def _changes_at_start(old: Settings, new: Settings) -> Iterator[str]:
             if getattr(before, name) != getattr(after, name):
                 yield f"{section}.{field.alias}"
     yield from (name for name in _WHOLE_AT_START if getattr(old, name) != getattr(new, name))
+    # Switched off, the policy decides nothing at once, although the watch goes on; switched on, there is none yet.
+    if new.of(HeadroomSettings).enabled and not old.of(HeadroomSettings).enabled:
+        yield "headroom.enabled"
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.golden_files import Golden
@@ -12,6 +13,7 @@ from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.callers import blocks_of, discover_callers, parse, restrict_callers
 from webhook.install.plan import Overlay
+from webhook.k8s.types.selectors import LabelSelector
 
 OVERLAYS: tuple[Overlay, ...] = ("kubernetes", "openshift")
 
@@ -53,6 +55,37 @@ def test_blocks_are_parsed(golden: Golden) -> None:
         golden(str(caught.value))
 
 
+def _is_in_kube_system(peer: dict[str, Any]) -> bool:
+    return bool(peer["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}})
+
+
+# GKE's labels, those of AKS today and before, and those of OpenShift's hosted control planes.
+AGENTS: list[dict[str, str]] = [
+    {"k8s-app": "konnectivity-agent"},
+    {"app": "konnectivity-agent"},
+    {"k8s-app": "tunnelfront"},
+]
+
+
+@pytest.mark.parametrize("port", ["webhooks", "ops"])
+@pytest.mark.parametrize("labels", AGENTS)
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_agents_of_managed_control_planes_call_and_let_doctor_read_metrics(
+    overlay: Overlay, labels: dict[str, str], port: str
+) -> None:
+    made = restrict_callers(plan.network_policy(MANIFESTS, overlay), ["10.0.0.1/32"])
+    (peers,) = (rule["from"] for rule in made["spec"]["ingress"] if rule["ports"][0]["port"] == port)
+    agents = [peer["podSelector"] for peer in peers if "podSelector" in peer and _is_in_kube_system(peer)]
+    assert any(msgspec.convert(agent, LabelSelector).matches(labels) for agent in agents)
+
+
+@pytest.mark.parametrize("port", ["webhooks", "ops"])
+def test_agents_of_hosted_openshift_need_no_callers(port: str) -> None:
+    rules = plan.network_policy(MANIFESTS, "openshift")["spec"]["ingress"]
+    (peers,) = (rule["from"] for rule in rules if rule["ports"][0]["port"] == port)
+    assert {"matchLabels": {"app": "konnectivity-agent"}} in [peer.get("podSelector") for peer in peers]
+
+
 @pytest.mark.control("strangers-send-reviews", "invented-objects")
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_narrowed_policy_lets_the_api_server_alone_call(overlay: Overlay) -> None:
@@ -60,7 +93,8 @@ def test_a_narrowed_policy_lets_the_api_server_alone_call(overlay: Overlay) -> N
     made = restrict_callers(policy, ["10.0.0.1/32"])
     rules = {rule["ports"][0]["port"]: rule for rule in made["spec"]["ingress"]}
 
-    assert [peer.get("ipBlock") for peer in rules["webhooks"]["from"]] == [block, None]
+    assert [peer["ipBlock"] for peer in rules["webhooks"]["from"] if "ipBlock" in peer] == [block]
+    assert all(_is_in_kube_system(peer) for peer in rules["webhooks"]["from"] if peer != {"ipBlock": block})
     assert {"ipBlock": block} in rules["ops"]["from"], "for doctor"
     assert made["spec"]["egress"] == policy["spec"]["egress"]
     assert (blocks_of(made), blocks_of(policy), blocks_of(None)) == (["10.0.0.1/32"], [], [])

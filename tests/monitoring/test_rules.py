@@ -41,12 +41,16 @@ def metrics(expression: str) -> set[str]:
 
 
 class AlertCase(NamedTuple):
-    """The series under which an alert fires, its labels then, and the series under which it does not, at a time."""
+    """The series under which an alert fires, its labels then, and the series under which it does not, at a time.
+
+    An alert about either of two things fires under ``also_fires`` alone, too.
+    """
 
     fires: Series
     labels: dict[str, str]
     quiet: list[Series]
     at: str = "30m"
+    also_fires: Series | None = None
 
 
 def _ours(metric: str, values: str, **labels: str) -> Series:
@@ -62,6 +66,10 @@ def _of_label(metric: str, fires: str, quiet: str, **labels: str) -> AlertCase:
 def _of_value(metric: str, label: str, bad: str, good: str, fires: str = "0+1x40") -> AlertCase:
     """The case of an alert about one value of a label, which does not care about another."""
     return AlertCase(_ours(metric, fires, **{label: bad}), IN, [_ours(metric, "0+1x40", **{label: good})])
+
+
+def _refused(code: str) -> Series:
+    return _ours("requests_total", "0+1x40", code=code)
 
 
 def _scans(failed: str, finished: str) -> Series:
@@ -112,8 +120,16 @@ CASES: dict[str, AlertCase] = {
         ],
         at="90m",
     ),
-    "KubevirtWebhookErrors": _of_value("decisions_total", "decision", "error", "denied"),
-    "KubevirtWebhookOverloaded": _of_value("requests_total", "code", "429", "200"),
+    "KubevirtWebhookErrors": _of_value("decisions_total", "decision", "error", "denied")._replace(
+        also_fires=_ours("panics_total", "0+1x40")
+    ),
+    # An overloaded replica answers with HTTP 200 wherever it knows whose request it was.
+    "KubevirtWebhookOverloaded": AlertCase(
+        _ours("decisions_total", "0+1x40", reason="overloaded") | _refused("200"),
+        IN,
+        [_ours("decisions_total", "0+1x40", reason="too-complex") | _refused("200") | _refused("400")],
+        also_fires=_refused("429"),
+    ),
     "KubevirtWebhookAuditDropped": AlertCase(
         _ours("audit_dropped_total", "0+1x40"), IN, [_ours("audit_dropped_total", "5x40")]
     ),
@@ -139,7 +155,9 @@ def promtool_tests() -> list[dict[str, Any]]:
         severity = ALERTS[alert]["labels"]["severity"]
         labels = {"alertname": alert, "alertstate": "firing", "severity": severity, **case.labels}
         text = ", ".join(f'{key}="{value}"' for key, value in labels.items())
-        made.append(_test(f"{alert} fires", alert, case.fires, case.at, [{"labels": f"ALERTS{{{text}}}", "value": 1}]))
+        fires = [case.fires, *([case.also_fires] if case.also_fires else [])]
+        firing = [{"labels": f"ALERTS{{{text}}}", "value": 1}]
+        made += [_test(f"{alert} fires {number}", alert, each, case.at, firing) for number, each in enumerate(fires)]
         for number, series in enumerate(case.quiet):
             made.append(_test(f"{alert} stays quiet {number}", alert, series, case.at, []))
     return made

@@ -19,6 +19,7 @@ from tests.builders import changed
 from tests.golden_files import Golden
 from webhook import settings_file as file
 from webhook.errors import InputError, InputErrors
+from webhook.policies.headroom.settings import HeadroomSettings
 from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.settings import mistakes as mistakes_module
 from webhook.settings.mistakes import MAX_MISTAKES
@@ -406,6 +407,18 @@ class TestFollowing:
 
         await watcher.settle("audit: {keep: 7}")
         assert watcher.restart[2:] == [["audit"]]
+
+    async def test_what_headroom_watches_begins_at_the_next_start(self, watcher: RunningFileWatcher) -> None:
+        await watcher.settle("headroom: {enabled: true, nodeLoss: false}")
+        assert watcher.restart == [["headroom.enabled"]]
+        await watcher.settle("headroom: {enabled: true, clusterWide: true}")
+        assert len(watcher.restart) == 1
+
+    async def test_headroom_that_is_switched_off_decides_nothing_at_once(self, tmp_path: Path) -> None:
+        (tmp_path / "on.yaml").write_text("headroom: {enabled: true}")
+        watcher = RunningFileWatcher(tmp_path / "on.yaml")
+        await watcher.settle("headroom: {enabled: false}")
+        assert (watcher.restart, watcher.file.current.of(HeadroomSettings).enabled) == ([], False)
 
     async def test_nobody_needs_to_listen(self, watcher: RunningFileWatcher) -> None:
         quiet = SettingsFile(watcher.path)

@@ -21,13 +21,16 @@ from webhook.k8s.resources import NODES
 AUTO: Final = "auto"
 ANY: Final = "any"
 _SECONDS: Final = 10.0
-# The API servers of most managed clusters reach pods through agents that run in the cluster.
-_AGENTS: Final = {
-    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
-    "podSelector": {
-        "matchExpressions": [{"key": "k8s-app", "operator": "In", "values": ["konnectivity-agent", "tunnelfront"]}]
-    },
-}
+# The API servers of most managed clusters reach pods through agents that run in the cluster. Those of AKS and of
+# OpenShift's hosted control planes have the label `app`, those of others `k8s-app`.
+_IN_KUBE_SYSTEM: Final = {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
+_AGENTS: Final = tuple(
+    {"namespaceSelector": _IN_KUBE_SYSTEM, "podSelector": selector}
+    for selector in (
+        {"matchExpressions": [{"key": "k8s-app", "operator": "In", "values": ["konnectivity-agent", "tunnelfront"]}]},
+        {"matchLabels": {"app": "konnectivity-agent"}},
+    )
+)
 
 
 class _Address(msgspec.Struct):
@@ -85,14 +88,17 @@ async def discover_callers(api: Requests) -> list[str]:
 
 
 def restrict_callers(policy: Manifest, blocks: Sequence[str]) -> Manifest:
-    """A NetworkPolicy that permits only these addresses to call the webhooks, and also permits them to read metrics."""
-    peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": block}} for block in blocks]
+    """A NetworkPolicy that permits only these addresses, and API servers' agents, to call the webhooks.
+
+    It also permits them to read metrics, which `doctor` does through the API server.
+    """
+    peers: list[dict[str, Any]] = [*({"ipBlock": {"cidr": block}} for block in blocks), *_AGENTS]
     rules = []
     for rule in policy["spec"]["ingress"]:
         if _is_for_webhooks(rule):
-            rules.append({**rule, "from": [*peers, _AGENTS]})
+            rules.append({**rule, "from": [*peers]})
         elif "from" in rule:
-            rules.append({**rule, "from": [*rule["from"], *peers]})
+            rules.append({**rule, "from": [*rule["from"], *(peer for peer in peers if peer not in rule["from"])]})
         else:
             rules.append(rule)
     return {**policy, "spec": {**policy["spec"], "ingress": rules}}

@@ -67,7 +67,10 @@ class ServerSettings(Section):
         default=64,
         ge=1,
         le=10_000,
-        description="Maximum number of reviews evaluated concurrently; others wait, then get status 429.",
+        description=(
+            "Maximum number of reviews evaluated concurrently. Others wait; those that wait too long are denied with"
+            " status 429 by endpoints that deny, in mode enforce, and allowed without changes by others."
+        ),
     )
     shutdown_seconds: int = Field(
         default=10,

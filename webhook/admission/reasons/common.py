@@ -76,8 +76,8 @@ disabled: Final = about(DISABLED, "skipped: %s is off in the settings")
 INVALID_OBJECT: Final = _failed(
     "invalid-object",
     "The object, or one that it refers to, cannot be read: a field has the wrong type or is nested too deeply. An"
-    " endpoint that validates denies it; any other leaves it unchanged. In `review` and `test`: the API server would"
-    " deny it.",
+    " endpoint that validates VMs, VMIs or migrations denies it; any other leaves it unchanged. In `review` and `test`:"
+    " the API server would deny it.",
     "Correct the field that the message names, and apply the object again.",
 )
 DRY_RUN_DENIED: Final = define(
@@ -97,7 +97,7 @@ internal_error: Final = about(BUG, "internal error; see the kubevirt-webhook log
 TOO_COMPLEX: Final = _failed(
     "too-complex",
     "The object has more labels, terms or resources than kubevirt-webhook evaluates in one request. An endpoint that"
-    " validates denies it; any other leaves it unchanged.",
+    " validates VMs, VMIs or migrations denies it; any other leaves it unchanged.",
     "Remove what the object does not need; the message names what there is too much of.",
 )
 OVERLOADED: Final = _failed(
