@@ -210,6 +210,29 @@ class TestQuota:
         unnamed = decide(facts(found, quota("4Gi", "2Gi")), verified=False).reasons[0].text
         assert "another VM of the namespace could not migrate then" in unnamed
 
+    @pytest.mark.parametrize(
+        ("hard", "denied_for"),
+        # With this start 7 GiB are used, and before it 6.
+        [("10Gi", None), ("9Gi", "large"), ("8Gi", "medium"), ("7Gi", "small")],
+    )
+    def test_the_largest_is_named_that_could_migrate_before(self, hard: str, denied_for: str | None) -> None:
+        """What was broken before is no reason, and an owner learns how much room is enough."""
+        found = cluster()
+        for name, memory in (("small", "1Gi"), ("large", "3Gi"), ("medium", "2Gi")):
+            found.put_pod(running(name, memory))
+        text = decide(facts(found, quota(hard, "6Gi"))).reasons[0].text
+        assert denied_for is None or f"VM demo/{denied_for} could not migrate then" in text
+        assert ("could not migrate" in text) == (denied_for is not None)
+
+    def test_a_vm_that_could_not_migrate_before_keeps_no_other_from_starting(self) -> None:
+        found = cluster()
+        found.put_pod(running("large", "5Gi"))
+        assert decide(facts(found, quota("10Gi", "6Gi"))).code == reasons.KEPT
+        # The new one itself has to, also where it is as large.
+        equal = review(starting_pod("5Gi"))
+        assert decide(facts(found, quota("10Gi", "6Gi")), equal).code == reasons.NO_MIGRATION
+        assert decide(facts(found, quota("7500Mi", "6Gi"))).code == reasons.NO_MIGRATION
+
     @pytest.mark.parametrize("gibibytes", [1, 17, 18, 30, 2**20])
     def test_whatever_its_size(self, gibibytes: int) -> None:
         """Quotas count in billionths of a byte, of which 18 GiB are more than 64 bits hold."""

@@ -17,7 +17,7 @@ from webhook.placement.headroom.headroom import AskedStart, Headroom
 from webhook.placement.headroom.pods import PlacedPod, read_pod
 from webhook.placement.headroom.verdicts import Verdict
 from webhook.placement.machines import JOB_UID
-from webhook.placement.quota import QUOTAS, ResourceQuota, review_quotas
+from webhook.placement.quota import QUOTAS, PodUsage, ResourceQuota, review_quotas
 from webhook.placement.running_pods import RunningPod
 from webhook.policies.common.required_facts import read, require
 from webhook.policies.headroom import reasons
@@ -101,21 +101,32 @@ def placed_in(pod: RunningPod, namespace: str) -> PlacedPod | None:
 def _quota_problem(
     start: PlacedPod, quotas: tuple[ResourceQuota, ...], headroom: Headroom, *, is_named: bool
 ) -> Decision | None:
-    """The denial where a VM of the namespace could not migrate beside the new one; None: all could."""
+    """The denial where a VM of the namespace could not migrate beside the new one, and could before; None: none.
+
+    The largest of them is named, by which its owner sees how much room is enough for all.
+    """
     if not quotas:
         return None
     namespace = start.name[0]
-    beside = [start.usage, *headroom.reserved_usages(namespace, start.of_vm)]
+    starting = headroom.reserved_usages(namespace, start.of_vm)
+    beside = [start.usage, *starting]
     seen = set()
-    for vm, usage in [(start.of_vm, start.usage), *headroom.usages(namespace)]:
-        if usage.key in seen:
+    others = sorted(headroom.usages(namespace), key=lambda each: _size(each[1]), reverse=True)
+    for vm, usage in [*others, (start.of_vm, start.usage)]:
+        if usage.key in seen and vm != start.of_vm:
             continue
         seen.add(usage.key)
         spend(len(quotas) * len(beside), "VMs of the namespace")
-        if why := review_quotas(quotas, usage, beside=beside).problem:
+        why = review_quotas(quotas, usage, beside=beside).problem
+        if why and (vm == start.of_vm or not review_quotas(quotas, usage, beside=starting).problem):
             whose = f"VM {vm[0]}/{vm[1]}" if is_named or vm == start.of_vm else "another VM of the namespace"
             return deny(reasons.no_migration(whose, why), 403)
     return None
+
+
+def _size(usage: PodUsage) -> tuple[int, int]:
+    """What VMs are compared by: the memory that a pod requests, then its CPUs."""
+    return usage.amounts.get("requests.memory", 0), usage.amounts.get("requests.cpu", 0)
 
 
 def _said(verdict: Verdict, start: PlacedPod, *, is_named: bool) -> Decision:
