@@ -176,7 +176,10 @@ class _Explain(options.CommandGroup):
 
 @click.group(cls=_Explain)
 def explain() -> None:
-    """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do. This changes nothing."""
+    """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do.
+
+    Only `balance --run` changes anything.
+    """
 
 
 def _complete_code(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
