@@ -84,8 +84,8 @@ DRY_RUN_DENIED: Final = define(
     FOR_ALL,
     "denied",
     "dry-run-denied",
-    "`review --server-dry-run` has sent the object to the cluster, where another webhook, an admission policy or a"
-    " quota denies it.",
+    "`review --server-dry-run` has sent the object to the cluster, where a webhook, an admission policy or a quota"
+    " denies it. A denial of kubevirt-webhook itself has its own code before this one.",
     "Change the object as the message says, or ask the admin of what the message names.",
 )
 BUG: Final = _failed(
