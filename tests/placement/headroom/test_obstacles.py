@@ -72,7 +72,8 @@ class TestGroups:
         """Less memory does not help; to a VM of another namespace its group is not named."""
         found = headroom(NODES, on(*NAMES[:3], **member()), also=["new"])
         verdict = found.judge(starting("new", **member()))
-        assert (verdict.kind, verdict.fix.plain) == ("broken", "add a node, or take a VM out of its group")
+        fix = "add a node, or take a VM out of the group of the one that finds no place"
+        assert (verdict.kind, verdict.fix.plain) == ("broken", fix)
         assert verdict.fix.named.endswith(', or take a VM out of group "database"')
         crowded = headroom(NODES, [*on(*NAMES, **member()), machine("large", "node-a", "5Gi")], also=["new"])
         others = crowded.judge(replace(starting("new", "4Gi"), name=("other", "virt-launcher-new")))

@@ -177,5 +177,7 @@ def _fix(layout: Layout, pod: PlacedPod, lost: int, namespace: str) -> Fix:
     room = free_some(layout, pod, eligibility.bitset & ~filtered.forbidden)
     fixes = [room, added] if room else [added]
     if pod.name[0] == namespace and (group := group_between(layout, pod, filtered)):
-        fixes.append(Fix(f"take a VM out of group {quote(group)}", "take a VM out of its group"))
+        # Of the VM that finds no place, which need not be the one that starts.
+        plain = "take a VM out of the group of the one that finds no place"
+        fixes.append(Fix(f"take a VM out of group {quote(group)}", plain))
     return either(fixes)
