@@ -224,7 +224,7 @@ def _default_lines(defaults: Sequence[DefaultReport]) -> Iterator[Paragraph]:
             parts.append(f"{_value(each.given)} now, and at its next start")
         else:
             parts += [f"{_value(each.given)} now"] if each.given is not None else []
-            none = "none" if each.owner is None else "the owner's alone"
+            none = "no default" if each.owner is None else "the owner's alone"
             at_next = _value(each.next) if each.next is not None else none
             parts += [f"{at_next} at its next start"] if each.given is not None or each.next is not None else []
         yield Paragraph(f"{each.field}: {'; '.join(parts)}", "", "  ", 4)

@@ -213,10 +213,10 @@ class TestQuota:
     @pytest.mark.parametrize(
         ("hard", "denied_for"),
         # With this start 7 GiB are used, and before it 6.
-        [("10Gi", None), ("9Gi", "large"), ("8Gi", "medium"), ("7Gi", "small")],
+        [("10Gi", None), ("9Gi", "large"), ("8Gi", "large"), ("7Gi", "large")],
     )
-    def test_the_largest_is_named_that_could_migrate_before(self, hard: str, denied_for: str | None) -> None:
-        """What was broken before is no reason, and an owner learns how much room is enough."""
+    def test_the_largest_is_named_by_which_all_can_migrate(self, hard: str, denied_for: str | None) -> None:
+        """So an owner learns how much room is enough."""
         found = cluster()
         for name, memory in (("small", "1Gi"), ("large", "3Gi"), ("medium", "2Gi")):
             found.put_pod(running(name, memory))
@@ -228,6 +228,9 @@ class TestQuota:
         found = cluster()
         found.put_pod(running("large", "5Gi"))
         assert decide(facts(found, quota("10Gi", "6Gi"))).code == reasons.KEPT
+        # Where another VM could, the room for all is named.
+        text = decide(facts(found, quota("7Gi", "6Gi"))).reasons[0].text
+        assert "VM demo/large could not migrate then" in text
         # The new one itself has to, also where it is as large.
         equal = review(starting_pod("5Gi"))
         assert decide(facts(found, quota("10Gi", "6Gi")), equal).code == reasons.NO_MIGRATION

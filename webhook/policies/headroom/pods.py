@@ -103,23 +103,26 @@ def _quota_problem(
 ) -> Decision | None:
     """The denial where a VM of the namespace could not migrate beside the new one, and could before; None: none.
 
-    The largest of them is named, by which its owner sees how much room is enough for all.
+    It is about the largest that could not, before or not, by which its owner sees how much room is enough for all.
     """
     if not quotas:
         return None
     namespace = start.name[0]
     starting = headroom.reserved_usages(namespace, start.of_vm)
     beside = [start.usage, *starting]
-    seen = set()
-    others = sorted(headroom.usages(namespace), key=lambda each: _size(each[1]), reverse=True)
-    for vm, usage in [*others, (start.of_vm, start.usage)]:
+    seen, largest = set(), None
+    usages = [*headroom.usages(namespace), (start.of_vm, start.usage)]
+    for vm, usage in sorted(usages, key=lambda each: _size(each[1]), reverse=True):
         if usage.key in seen and vm != start.of_vm:
             continue
         seen.add(usage.key)
         spend(len(quotas) * len(beside), "VMs of the namespace")
-        why = review_quotas(quotas, usage, beside=beside).problem
-        if why and (vm == start.of_vm or not review_quotas(quotas, usage, beside=starting).problem):
-            whose = f"VM {vm[0]}/{vm[1]}" if is_named or vm == start.of_vm else "another VM of the namespace"
+        if not (why := review_quotas(quotas, usage, beside=beside).problem):
+            continue
+        largest = largest or (vm, why)
+        if vm == start.of_vm or not review_quotas(quotas, usage, beside=starting).problem:
+            named, why = largest
+            whose = f"VM {named[0]}/{named[1]}" if is_named or named == start.of_vm else "another VM of the namespace"
             return deny(reasons.no_migration(whose, why), 403)
     return None
 
