@@ -38,8 +38,7 @@ NO_ROOM: Final = _denied(
 NO_MIGRATION: Final = _denied(
     "no-room-for-migration",
     "A migrating VM has two pods. With this VM, the namespace's ResourceQuota would have no room for the second pod of"
-    " one of its VMs, so that it could not leave its node. The message is about the largest that could"
-    " not.",
+    " one of its VMs, so that it could not leave its node. The message is about the largest that could not.",
     "Raise the ResourceQuota to what the message calls requested and used, together, or stop a VM; KubeVirt tries the"
     " start again by itself.",
 )
