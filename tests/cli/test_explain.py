@@ -37,6 +37,7 @@ from webhook.forecast.placement import SCHEMA as PLACEMENT_SCHEMA
 from webhook.forecast.report import SCHEMA, UPDATE_SCHEMA, DrainPlan, UpdatePlan
 from webhook.forecast.requests import _WithVmi
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
+from webhook.forecast.start import condition_of
 from webhook.forecast.vm import VM_SCHEMA, VmExplanation
 from webhook.k8s.client.api import Forbidden
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS
@@ -1071,6 +1072,8 @@ def test_a_vm_of_which_kubevirt_could_create_no_vmi(tmp_path: Path, status: str,
         file.write_text(yaml.safe_dump_all(objects))
     found = msgspec.convert(json.loads(explain("vm", copied, "shop/web", "-o", "json").stdout), VmExplanation)
     assert found.waiting == (f"virt-controller reports: {said}" if is_told else "")
+    for written in (5, "x", {"type": "Failure"}, [None, 5, "Failure", {"type": ["Failure"]}]):
+        assert condition_of({"status": {"conditions": written}}, "Failure") == ""
 
 
 async def test_a_vmi_that_is_yet_to_come() -> None:

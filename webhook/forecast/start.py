@@ -295,8 +295,10 @@ def waiting_for(vmi: Vmi, pods: Iterable[LauncherPod], scheduler: str) -> str:
 
 def condition_of(vm: Mapping[str, Any], kind: str) -> str:
     """What KubeVirt says of a VM, plain JSON, by a condition, a clause; empty: the condition does not hold."""
-    for each in (vm.get("status") or {}).get("conditions") or ():
-        if each.get("type") == kind and each.get("status") == "True":
+    conditions = (vm.get("status") or {}).get("conditions")
+    # Files may hold anything.
+    for each in conditions if isinstance(conditions, list) else ():
+        if isinstance(each, dict) and each.get("type") == kind and each.get("status") == "True":
             return f"virt-controller reports: {each.get('message') or each.get('reason') or ''}"
     return ""
 
