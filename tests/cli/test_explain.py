@@ -43,6 +43,7 @@ from webhook.k8s.client.api import Forbidden
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.resources import KUBEVIRTS, UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
+from webhook.placement.groups import GROUP_LABEL
 from webhook.placement.machines import CLAIMS, LAUNCHER_PODS, MIGRATIONS, PLACED_VMIS, UNFINISHED, VOLUMES
 from webhook.placement.target_pods import RUNTIME_CLASSES
 from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES
@@ -98,7 +99,16 @@ def test_for_programs(output: str, read: Callable[[str], Any], settings_file: Pa
         "code": "spread-injected",
         "injected": constraints("hostname"),
         "present": [],
+        "atNextStart": None,
     }
+
+
+def test_a_running_vm_whose_template_asks_for_something_else(
+    settings_file: Path, tmp_path: Path, golden: Golden
+) -> None:
+    """Its migrations follow the VMI: before, the answer for these was told as if it were that of the next start."""
+    changed = retemplated(tmp_path, annotations={names.SPREAD_ANNOTATION: "zone"})
+    golden(explain("spread", changed, "shop/web", "--config", settings_file).output)
 
 
 def test_a_migration_that_kubevirt_would_send_elsewhere(ended: Ended) -> None:
@@ -474,11 +484,28 @@ def among_examples(tmp_path: Path, *objects: Any) -> Path:
     return directory(Path(shutil.copytree(CLUSTER, tmp_path / "cluster")), *objects)
 
 
+def retemplated(tmp_path: Path, **metadata: Any) -> Path:
+    """The cluster of the examples, in which the owner of shop/web has written this into its template."""
+    copied = among_examples(tmp_path)
+    file = copied / "virtualmachines.yaml"
+    web, *others = [each for each in yaml.safe_load_all(file.read_text()) if each]
+    web["spec"]["template"]["metadata"] = metadata
+    file.write_text(yaml.safe_dump_all([web, *others]))
+    return copied
+
+
 @pytest.mark.parametrize("name", ["shop/web", "shop/archive", "shop/legacy-db"])
 def test_what_is_told_of_a_vm(name: str, golden: Golden) -> None:
     result = explain("vm", CLUSTER, name)
     assert (result.exit_code, max(map(len, result.stdout.splitlines())) <= 110) == (0, True)
     golden(result.output)
+
+
+def test_a_running_vm_whose_label_of_a_group_is_corrected(tmp_path: Path) -> None:
+    corrected = retemplated(tmp_path, labels={GROUP_LABEL: "database"})
+    said = 'Note: its group is none until it restarts, and "database" from then on.'
+    assert said in explain("vm", corrected, "shop/web").output
+    assert said not in explain("vm", CLUSTER, "shop/web").output
 
 
 def test_a_vm_for_programs() -> None:

@@ -59,9 +59,9 @@ def create(
     return kube.make(obj("Namespace", name, labels=labels or {}, annotations=annotations or {}), **query)
 
 
-def written(place: str, **values: str | float | bool) -> Json:
+def written(place: str, made: Json | None = None, /, **values: str | float | bool) -> Json:
     """A VM with these at a place: ``labels`` or ``annotations``, of the VM or, after ``template ``, of its template."""
-    made = vm()
+    made = made or vm()
     metadata = made["spec"]["template"]["metadata"] if place.startswith("template ") else made["metadata"]
     metadata[place.removeprefix("template ")] = {f"{DOMAIN}/{key}": value for key, value in values.items()}
     return made
@@ -191,6 +191,10 @@ def test_a_namespace_of_many_names_is_looked_up_in_by_known_ones(kube: Kube, num
         (written("template annotations", instancetypes="off"), "no effect"),
         (written("template labels", spread="off"), "no effect"),
         (written("template annotations", group="db"), "no effect"),
+        # Another value stands where it counts.
+        (written("annotations", written("template annotations", spread="zone"), spread="off"), "no effect"),
+        (written("labels", written("template annotations", defaults="off"), defaults="no"), "no effect"),
+        (written("labels", written("template labels", group="db"), group="web"), "no effect"),
         # No owner can opt out of these.
         (written("labels", scheduling="off"), "no effect"),
         (written("annotations", eviction="off", sizes="off"), "no effect"),
@@ -253,7 +257,7 @@ def test_an_old_mistake_is_not_said_again(kube: Kube) -> None:
 def test_what_is_valid_in_a_vm_gets_no_warning(kube: Kube) -> None:
     off = {f"{DOMAIN}/defaults": "off", f"{DOMAIN}/instancetypes": "off"}
     both = vm()
-    # Where it counts, and where it does not: whoever writes it twice has understood.
+    # Where it counts, and where it does not.
     both["metadata"] |= {"labels": off}
     both["spec"]["template"]["metadata"] |= {"labels": off, "annotations": {names.SPREAD_ANNOTATION: "zone"}}
     for made in (both, written("labels", instancetypes="off"), written("template annotations", defaults="off"), vm()):

@@ -13,8 +13,12 @@ CASES = [(kind, key) for kind, keys in KEYS.items() for key in keys.counts]
 PLACED: list[tuple[Owned, str, str]] = [(kind, key, place) for kind, key in CASES for place in KEYS[kind].places]
 
 
-def written(*places: str, key: str, value: str | bool = "off") -> Json:
-    made = vm()
+# Where a key that counts somewhere does not.
+IDLE = [each for each in PLACED if (counts := KEYS[each[0]].counts[each[1]]) and each[2] not in counts]
+
+
+def written(*places: str, key: str, value: str | bool = "off", made: Json | None = None) -> Json:
+    made = made or vm()
     for place in places:
         holder = made["spec"]["template"] if place.startswith("spec.") else made
         metadata = holder.setdefault("metadata", {})
@@ -33,11 +37,19 @@ def test_each_key_counts_in_its_places_alone(kind: Owned, key: str, place: str) 
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_whoever_writes_it_twice_has_understood(kind: Owned) -> None:
+def test_the_same_value_where_it_counts_is_no_mistake(kind: Owned) -> None:
     places = KEYS[kind].places
     assert not any(warnings(written(*places, key=key), kind) for key, counts in KEYS[kind].counts.items() if counts)
     assert not warnings(vm(), kind)
     assert not warnings({"metadata": None, "spec": {"template": []}}, kind)
+
+
+@pytest.mark.parametrize(("kind", "key", "place"), IDLE)
+def test_another_value_where_it_counts_is_a_mistake(kind: Owned, key: str, place: str) -> None:
+    """Whoever corrects the one that has no effect would wait for it in vain."""
+    counts = KEYS[kind].counts[key]
+    (said,) = warnings(written(place, key=key, value="zone", made=written(*counts, key=key)), kind)
+    assert f"{DOMAIN}/{key} ({' or '.join(('use ' + counts[0], *counts[1:]))}" in said
 
 
 @pytest.mark.parametrize(

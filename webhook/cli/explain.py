@@ -281,7 +281,7 @@ def unreadable_fix(why: str, *, of_one_vm: bool = False) -> str:
         return "check the kubeconfig and its permissions"
     if of_one_vm:
         roles = "kubevirt-webhook:explain and kubevirt-webhook:explain-nodes (manifests/roles/migrate.yaml)"
-        return f"ask your admin for the roles {roles}, and for the answer where these are not enough"
+        return f"ask your admin for the roles {roles}, or for the answer if you have them"
     roles = "view and kubevirt-webhook:explain-nodes (manifests/roles/migrate.yaml)"
     return f"this reads the whole cluster: ask your admin for the answer, or for ClusterRoleBindings to {roles}"
 

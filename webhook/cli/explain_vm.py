@@ -49,7 +49,7 @@ _UNKNOWN: Final = f"[{scheduling.SCHEDULER_HEALTH_UNKNOWN}]"
 _WHEN: Final = {
     "VirtualMachine": "When its owner creates it",
     "VirtualMachineInstance": "When KubeVirt creates its VMI",
-    _POD: "When KubeVirt creates its next pod",
+    _POD: "When KubeVirt creates the pod of its next start",
     "VirtualMachineInstanceMigration": "When a user migrates it without a selector",
     "Eviction": "When the descheduler evicts it",
     DRAIN: "When its node is drained",
@@ -69,7 +69,8 @@ _ORDER: Final = ("kubevirt-webhook", "instancetype", "preference", "cluster sett
 def spread(vm_name: VmName, config_file: Path | None, source: Source, output: str) -> None:
     """Show the topology spread constraints that the next launcher pods of a VM get, and why.
 
-    Running pods do not change; the result applies from the VM's next start or migration.
+    Running pods do not change; the result applies from the VM's next start or migration. Of a running VM whose template
+    asks for something else, both are shown, and the exit status is that of its migrations.
 
     Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist;
     3 if the cluster cannot be read, or the installed settings.
@@ -93,9 +94,18 @@ def spread(vm_name: VmName, config_file: Path | None, source: Source, output: st
 
 
 def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
+    vm_name, following = f"{answer.namespace}/{answer.name}", answer.at_next_start
+    if following is None:
+        yield from _lines_of_pods(answer, f"the next launcher pods of {vm_name}")
+        return
+    yield from _lines_of_pods(answer, f"until it restarts, the launcher pods of {vm_name}")
+    yield from _lines_of_pods(following, "from its next start on, they")
+
+
+def _lines_of_pods(answer: SpreadAnswer, pods: str) -> Iterator[Paragraph]:
+    """What pods get, by the answer for them."""
     if answer.code == common.SETTINGS_UNREADABLE:
-        text = f"the next launcher pods of {answer.namespace}/{answer.name}: {answer.reason} [{answer.code}]"
-        yield Paragraph(text, "yellow")
+        yield Paragraph(f"{pods}: {answer.reason} [{answer.code}]", "yellow")
         return
     will = "get constraints"
     if answer.present:
@@ -104,8 +114,9 @@ def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
         will = "get no constraints"
     elif answer.mode != names.ENFORCE:
         will = f"get no constraints, because the mode of the namespace is {answer.mode}; with enforce"
-    summary = f"the next launcher pods of {answer.namespace}/{answer.name} {will}"
-    yield Paragraph(f"{summary}: {answer.reason} [{answer.code}]", "bold green" if answer.is_spread else "bold yellow")
+    yield Paragraph(
+        f"{pods} {will}: {answer.reason} [{answer.code}]", "bold green" if answer.is_spread else "bold yellow"
+    )
     for constraint in answer.injected or answer.present:
         fields = (f"{key}: {constraint.get(key)}" for key in ("topologyKey", "whenUnsatisfiable", "maxSkew"))
         yield Paragraph(", ".join(fields), "", "  ")
@@ -163,7 +174,9 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
         it = "" if explanation.running_on else "It does not start: "
         yield Paragraph(f"{it}KubeVirt would not create its VMI: {explanation.denial}", "bold red")
     if explanation.scheduler:
-        yield Paragraph(f"Scheduler of its next pods: {explanation.scheduler}")
+        when = "at its next start" if explanation.kind == "VirtualMachine" else "of its next pods"
+        yield Paragraph(f"Scheduler {when}: {explanation.scheduler}")
+    yield from (Paragraph(f"Note: {each}.") for each in explanation.until_restarted)
     for named in explanation.named:
         how = "chosen by kubevirt-webhook" if named.injected else "named by the VM"
         if named.inferred_from:
@@ -237,9 +250,15 @@ def _value(value: Any) -> str:
     return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _LONGEST)
 
 
+def _when(request: str, explained: str) -> str:
+    """When a request is sent; the kind of what is explained says whether pods of another VMI follow."""
+    is_vmi = explained == "VirtualMachineInstance"
+    return "When KubeVirt creates its next pod" if request == _POD and is_vmi else _WHEN[request]
+
+
 def _request_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
     for request in explanation.requests:
-        yield from (Paragraph(), Paragraph(f"{_WHEN[request.kind]}:", "bold"))
+        yield from (Paragraph(), Paragraph(f"{_when(request.kind, explanation.kind)}:", "bold"))
         if request.outcome:
             yield Paragraph(f"{request.outcome}", "", "  ", 4)
         if not request.policies:

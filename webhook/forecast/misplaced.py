@@ -65,7 +65,7 @@ KEYS: Final[Mapping[Owned, Keys]] = {
         {key.name: key.values for key in _OF_OWNERS if key.values and key.vmi},
     ),
 }
-# The policy groups itself warns of its label on a VM.
+# The policy groups itself warns of its label on a VM whose template has none.
 _TOLD: Final = ("group", METADATA[0])
 
 
@@ -95,15 +95,19 @@ def warnings(obj: Mapping[str, Any], kind: Owned, old: Mapping[str, Any] | None 
     def is_news(place: str, key: str) -> bool:
         return key in written[place] and written[place][key] != before[place].get(key)
 
+    def is_idle(place: str, key: str, places: Sequence[str]) -> bool:
+        """Whether a key has no effect in a place, and its value not in another one either."""
+        counting = [written[each][_PREFIX + key] for each in places if _PREFIX + key in written[each]]
+        is_told = not counting and (kind, key, place) == ("VM", *_TOLD)
+        return place not in places and written[place][_PREFIX + key] not in counting and not is_told
+
     found = []
     if invalid := list(_invalid(keys, written, is_news)):
         found.append(f"kubevirt-webhook: {', '.join(invalid)}")
     misplaced = [
         f"{_PREFIX}{key} ({_todo(key, places)})"
         for key, places in keys.counts.items()
-        if any(is_news(place, _PREFIX + key) for place in keys.places if (kind, key, place) != ("VM", *_TOLD))
-        # Whoever writes a key twice has understood.
-        and not any(_PREFIX + key in written[place] for place in places)
+        if any(is_news(place, _PREFIX + key) and is_idle(place, key, places) for place in keys.places)
     ]
     if misplaced:
         found.append(f"kubevirt-webhook: of no effect where it stands in the {kind}: {', '.join(misplaced)}")

@@ -23,7 +23,7 @@ from webhook.admission.redaction import redact
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.reader import RESOURCES, read_once
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError, Unavailable
+from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import (
     NOT_READ,
     Facts,
@@ -80,6 +80,7 @@ from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.eligibility import Eligibility, eligibility_notes
+from webhook.placement.groups import GROUP_LABEL
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, PLACED_VMIS, LauncherPod, Vmi
 from webhook.placement.migrations import EvictionEffect, eviction_effect
@@ -182,6 +183,7 @@ class VmExplanation(View, frozen=True):
         warnings: what its owner wrote under our domain without effect, sentences.
         settings_gap: why the installed settings are not known, a clause: what depends on them is not evaluated then,
             and policies that the namespace has no label for may do more.
+        until_restarted: what its pods have until then, and from then on, clauses; empty: the same, or it does not run.
     """
 
     schema: str
@@ -204,6 +206,7 @@ class VmExplanation(View, frozen=True):
     defaults: tuple[DefaultReport, ...] = ()
     warnings: tuple[str, ...] = ()
     settings_gap: str = ""
+    until_restarted: tuple[str, ...] = ()
 
     @property
     def is_denied(self) -> bool:
@@ -329,6 +332,7 @@ class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
         code: of the reason; ``settings-unreadable`` where the installed settings decide it and are not known.
         injected: what kubevirt-webhook writes into the pods, or would write where the mode only observes.
         present: what the VM's owner wrote, or an earlier injection.
+        at_next_start: of a running VM, the answer for its template, if that is another one; None: it is not.
     """
 
     schema: str
@@ -340,6 +344,12 @@ class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
     reason: str
     injected: list[dict[str, Any]]
     present: list[dict[str, Any]]
+    at_next_start: SpreadAnswer | None = None
+
+    @property
+    def constraints(self) -> list[dict[str, Any]]:
+        """Those of its pods, also where a mode that only observes does not write them."""
+        return self.present or self.injected
 
     @property
     def is_spread(self) -> bool:
@@ -348,13 +358,25 @@ class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) -> SpreadAnswer:
-    """Explain it, by the rules of `spread.pods`.
+    """Explain it, by the rules of `spread.pods`: of a running VM for its VMI, and for its template if that differs.
 
     Raises:
         InputError: there is no such VM.
         Unreadable: something that it depends on cannot be read.
     """
-    vm_or_vmi, own = await _find_vmi(namespace, name, facts)
+    vm, vmi = await _find(namespace, name, facts)
+    present = [await _spread_of(each, namespace, name, settings, facts) for each in (vmi, vm) if each]
+    if not present:
+        raise InputError(f"VirtualMachine {namespace}/{name} does not exist", fix="check the name and the namespace")
+    answer, following = present[0], present[-1]
+    differs = following.constraints != answer.constraints
+    return msgspec.structs.replace(answer, at_next_start=following) if differs else answer
+
+
+async def _spread_of(
+    vm_or_vmi: VirtualMachine | VirtualMachineInstance, namespace: str, name: str, settings: Settings, facts: Facts
+) -> SpreadAnswer:
+    own = _spread_annotation(vm_or_vmi)
     scheduling = settings.of(SchedulingSettings)
     excluded, is_everywhere = settings.every_excluded_namespace, scheduling.cluster_wide
     where = await scope.of_namespace(names.SCHEDULING, "enforce", namespace, facts, is_everywhere, excluded)
@@ -411,17 +433,18 @@ def _vmi_of_template(vm: Unstructured) -> Vmi | None:
         return None
 
 
-async def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:
-    """The VMI, or else the VM, and the owner's annotation."""
+async def _find(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachine | None, VirtualMachineInstance | None]:
     await facts.prefetch(ObjectKey(VMIS, namespace, name), ObjectKey(_VMS, namespace, name))
-    vmi = await read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
-    if vmi:
-        return vmi, vmi.meta.annotation(names.SPREAD_ANNOTATION)
     vm = await read(facts, ObjectKey(_VMS, namespace, name), f"VirtualMachine {namespace}/{name}")
-    if vm is None:
-        raise InputError(f"VirtualMachine {namespace}/{name} does not exist", fix="check the name and the namespace")
-    metadata = vm.template.metadata if vm.template else None
-    return vm, metadata.annotation(names.SPREAD_ANNOTATION) if metadata else None
+    return vm, await read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
+
+
+def _spread_annotation(vm_or_vmi: VirtualMachine | VirtualMachineInstance) -> object:
+    """The owner's annotation, where pods inherit it."""
+    if isinstance(vm_or_vmi, VirtualMachineInstance):
+        return vm_or_vmi.meta.annotation(names.SPREAD_ANNOTATION)
+    metadata = vm_or_vmi.template.metadata if vm_or_vmi.template else None
+    return metadata.annotation(names.SPREAD_ANNOTATION) if metadata else None
 
 
 class StandInUuids:
@@ -564,6 +587,7 @@ class _VmExplainer:
             gaps=(*self._gaps, *(start.gaps if start else ())),
             reasons=reasons_of(start.eligibility) if start else (),
             notes=(*start.notes, *_headroom_notes(reports, start.requests), *smaller) if start else (),
+            until_restarted=tuple(_until_restarted(running, vmi)) if running and vmi and vm else (),
             obstacles=start.obstacles if start else (),
             waiting=waiting or "",
             defaults=defaults or (),
@@ -829,6 +853,14 @@ _DENIED_FOR_ROOM: Final = (headroom.NO_PLACE, headroom.NO_ROOM)
 
 def _codes_of(reports: Iterable[RequestReport]) -> set[str]:
     return {reason.code for each in reports for policy in each.policies for reason in policy.reasons}
+
+
+def _until_restarted(running: Json, following: Json) -> Iterator[str]:
+    """Which group a running VMI is in, and with it the pods of its migrations, if the next one is in another."""
+    now, then = ((each["metadata"].get("labels") or {}).get(GROUP_LABEL) for each in (running, following))
+    if now != then:
+        named = [quote(str(each)) if each else "none" for each in (now, then)]
+        yield f"its group is {named[0]} until it restarts, and {named[1]} from then on"
 
 
 def _headroom_notes(reports: Iterable[RequestReport], requests: Mapping[str, int]) -> Iterator[str]:

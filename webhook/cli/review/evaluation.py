@@ -49,6 +49,10 @@ _DECISIONS: Final = {
     common.DRY_RUN_DENIED: "denied",
     common.NAMESPACE_UNREADABLE: "error",
 }
+_AT_START: Final = (
+    "not checked: what policies do when a VM starts, such as defaults and headroom; of a VM that exists,"
+    " `kubevirt-webhook explain vm` shows it"
+)
 _WARNED: Final[Mapping[str, misplaced.Owned]] = {VIRTUAL_MACHINE: "VM", "VirtualMachineInstance": "VMI"}
 DRY_RUN_DONE: Final = "checked by the cluster itself in a dry run, in which nothing was stored,"
 _PROCESS: Final = (
@@ -131,6 +135,8 @@ class Evaluator:
             )
         result = await self._send(review, deadline, document)
         result.warnings += _misplaced(review.request)
+        if result.kind in _WARNED:
+            result.unchecked.append(_AT_START)
         if made:
             result.checked, result.unchecked = made.against, [*made.unchecked, *result.unchecked]
         if isinstance(result.object, dict) and existing:

@@ -53,8 +53,8 @@ WITHOUT_RULE: Final = _skipped(
     "group-without-rule",
     "The VM names a group that neither the namespace nor the settings have for VMs of this namespace, so that the label"
     " means nothing.",
-    "Correct the label, or ask your admin for the group: it is made by the annotation"
-    " kubevirt-webhook.github.io/group-rules of the namespace, or by the setting groups.rules.",
+    "Correct the label in the VM's template and restart the VM, or ask your admin for the group: it is made by the"
+    " annotation kubevirt-webhook.github.io/group-rules of the namespace, or by the setting groups.rules.",
 )
 without_rule: Final = about_two(
     WITHOUT_RULE, "the VM is in group %q, for which there are no rules%s; correct the label, or ask your admin"
@@ -63,13 +63,15 @@ MISPLACED: Final = _skipped(
     "group-label-misplaced",
     "The label kubevirt-webhook.github.io/group is on the VM and not on its template. KubeVirt copies only the"
     " template's labels.",
-    "Move the label to spec.template.metadata.labels.",
+    "Move the label to spec.template.metadata.labels, and restart the VM if it runs.",
 )
 misplaced: Final = Reason(
     MISPLACED, "the label kubevirt-webhook.github.io/group has to be on the VM's template: on the VM, it means nothing"
 )
-JOINED: Final = _allowed("group-has-rules", "The VM names a group that has rules, which its next launcher pod follows.")
-joined: Final = about(JOINED, "the VM is in group %s, whose rules its next launcher pod follows")
+JOINED: Final = _allowed(
+    "group-has-rules", "The VM names a group that has rules, which its pods follow from its next start on."
+)
+joined: Final = about(JOINED, "the VM is in group %s, whose rules its pods follow from its next start on")
 INVALID: Final = define(
     REASONS,
     "warned",
