@@ -341,6 +341,8 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
             setting that is missing.
         follows: the policies whose changes of an object this one must see, if they are there.
         pods: what it adds to launcher pods by which nodes are chosen; None: nothing.
+        judges_what_exists: whether what it says of a new object holds for one that exists, too, so that a scan can find
+            what was admitted without it. Not where it asks what room there is: what exists takes some of that.
     """
 
     name: PolicyName
@@ -356,6 +358,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     admission_policies: Callable[[S], tuple[AdmissionPolicy, ...]] = _nothing_in_cel
     follows: tuple[PolicyName, ...] = ()
     pods: PodAdder[S] | None = None
+    judges_what_exists: bool = True
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -558,7 +558,7 @@ def test_an_upgrade_of_the_cluster_brings_another_image_and_starts_anew(schedule
     [
         *(("here/kube-scheduler", ":v1.36.3"), ("here:5000/kube-scheduler", ":v1.36.3")),
         *(("here:5000/kube-scheduler:v1.36.1", ""), ("here/kube-scheduler@sha256:0123", "")),
-        ("here/kube-scheduler:mine", ""),
+        *(("here/kube-scheduler:mine", ""), ("here/kube-scheduler:v0.36.1", "")),
     ],
 )
 def test_an_image_of_the_admins_own(scheduler_api: InstallMemory, given: str, added: str) -> None:
@@ -566,6 +566,7 @@ def test_an_image_of_the_admins_own(scheduler_api: InstallMemory, given: str, ad
     assert image(scheduler_api, SCHEDULER_DEPLOYMENT) == given + added
 
 
+LOAD_AWARE = "--with=scheduler --scheduler-variant=load-aware"
 # The cluster's version, without the suffix of a distribution.
 SUGGESTED = "kube-scheduler:v1.36.3\n"
 UNSEEN: list[Any] = [(403, {"message": "forbidden"}), (200, {"items": []}), (200, b"nonsense")]
@@ -576,7 +577,9 @@ UNKNOWN: list[Any] = [(200, {"gitVersion": "one"}), (500, {}), None]
     ("arguments", "path", "answer", "said"),
     [
         ("--with=scheduler --scheduler-image=a/b:v1.35.0", "", None, "Error: --scheduler-image: "),
-        ("--with=scheduler --scheduler-variant=load-aware", "", None, "Error: --scheduler-variant: "),
+        ("--with=scheduler --scheduler-image=a/b:v0.35.4", "", None, '"a/b:v0.35.4" is kube-scheduler 1.35, but'),
+        ("--with=scheduler --scheduler-variant=load-aware", "", None, "a release 0.36 for Kubernetes 1.36"),
+        (f"{LOAD_AWARE} --scheduler-image=a/b", "", None, "name a release 0.36 of scheduler-plugins"),
         ("--with=scheduler --prometheus=http://p", "", None, "Error: --prometheus: "),
         ("--scheduler-variant=pack", "", None, "Error: install: "),
         # Where no scheduler can be seen, its image must be given.
@@ -596,12 +599,13 @@ def test_what_does_not_fit_changes_nothing(
 
 
 def test_a_load_aware_scheduler_has_an_image_of_its_own_and_may_read_metrics(scheduler_api: InstallMemory) -> None:
-    chosen = ("--scheduler-variant=load-aware", "--scheduler-image=here/kube-scheduler:v1.36.2")
+    # As the project scheduler-plugins numbers its releases.
+    chosen = ("--scheduler-variant=load-aware", "--scheduler-image=here/kube-scheduler:v0.36.2")
     install("--with=scheduler", *chosen, "--prometheus=http://p:9090")
 
     (role,) = (one for path, one in scheduler_api.objects.items() if path.endswith("/clusterroles/kubevirt-scheduler"))
     assert "metrics.k8s.io" in {group for rule in role["rules"] for group in rule["apiGroups"]}
-    assert image(scheduler_api, SCHEDULER_DEPLOYMENT) == "here/kube-scheduler:v1.36.2"
+    assert image(scheduler_api, SCHEDULER_DEPLOYMENT) == "here/kube-scheduler:v0.36.2"
     assert 'address: "http://p:9090"' in scheduler_api.objects[CONFIG_MAP]["data"]["config.yaml"]
     assert install().output.endswith("no changes\n")
 

@@ -128,8 +128,17 @@ def test_no_schedule_is_shorter_than_its_work_or_longer_than_one_by_one(
 
 
 def test_a_migration_without_a_node_keeps_others_waiting() -> None:
-    stuck, moving = QueuedMigration("a", GIB, is_stuck=True), QueuedMigration("a", GIB)
+    stuck, moving = QueuedMigration("a", GIB, held=report.held_seconds(report.NO_ROOM)), QueuedMigration("a", GIB)
     assert about([stuck, stuck], limits()) == 0
     assert about([stuck, moving], limits()) == about([moving], limits())
     assert about([stuck, stuck, moving], limits()) == report.PENDING_SECONDS + about([moving], limits())
     assert about([stuck, stuck, QueuedMigration("b", GIB)], limits()) == about([moving], limits())
+
+
+def test_a_pod_that_no_scheduler_looks_at_is_kept_three_times_as_long() -> None:
+    """KubeVirt's five minutes are for pods of which a scheduler has said that they are unschedulable."""
+    held = report.held_seconds(report.SCHEDULER_DOWN)
+    assert (held, report.held_seconds(report.HAS_ROOM)) == (900, 0)
+    unseen, moving = QueuedMigration("a", GIB, held=held), QueuedMigration("a", GIB)
+    assert about([unseen, unseen, moving], limits()) == held + about([moving], limits())
+    assert report.waiting_times([report.NO_ROOM, report.SCHEDULER_DOWN, report.HAS_ROOM]) == "5m or 15m"

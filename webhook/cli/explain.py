@@ -39,7 +39,7 @@ from webhook.forecast.drain import plan
 from webhook.forecast.placement import NodeReport, PlacementReport, explain_placement
 from webhook.forecast.priorities import PRIORITY_CLASSES
 from webhook.forecast.profiles import profiles_in, read_profiles
-from webhook.forecast.report import PENDING_SECONDS, BlockedPod, DrainPlan, PlannedTransfer, UpdatePlan, VmPlan
+from webhook.forecast.report import BlockedPod, DrainPlan, PlannedTransfer, UpdatePlan, VmPlan, waiting_times
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.install.webhooks import CONFIGURATIONS
 from webhook.k8s.client.api import Transport, explain_all
@@ -746,7 +746,7 @@ def _pace(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan]) -> Iterator[Parag
     pending = sum(vm.code in report.UNSCHEDULED for vm in vms)
     if pending and isinstance(plan, DrainPlan):
         who = "VM without a node counts" if pending == 1 else "VMs without a node count"
-        wait = f"KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled"
+        wait = f"KubeVirt waits {waiting_times(vm.code for vm in vms)} for a target pod to be scheduled"
         yield Paragraph(f"{pending} {who} against these limits, too: {wait}.", "yellow")
     yield from (Paragraph(note, "yellow") for note in plan.notes)
     if limits.unfinished:

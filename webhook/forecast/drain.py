@@ -634,7 +634,7 @@ class Planner:
             report.QueuedMigration(
                 each.node,
                 each.memory,
-                each.code in report.UNSCHEDULED,
+                report.held_seconds(each.code),
                 each.namespace,
                 review.at_once if (review := self._quota_reviews.get((each.namespace, each.name))) else None,
                 *self._time_of(self._cluster.vmis[each.namespace, each.name], each.code),

@@ -191,8 +191,10 @@ UNCERTAIN: Final = (MAY_NOT_FIT, MAY_NOT_ATTACH)
 ASSUMED_BANDWIDTH: Final = 256 * 2**20
 # To schedule the target pod, start its containers and connect both sides; with images that are there already.
 START_SECONDS: Final = 15
-# After so long KubeVirt deletes a target pod that the scheduler has found no node for; it tries again later.
+# After so long KubeVirt deletes a target pod that a scheduler has found no node for; it tries again later.
 PENDING_SECONDS: Final = 300
+# After so long one of which no scheduler has said so, since none looks at it.
+UNSEEN_SECONDS: Final = 900
 
 
 class PreemptedPod(View, frozen=True):
@@ -430,18 +432,37 @@ class QueuedMigration(msgspec.Struct, frozen=True):
     """One migration.
 
     Attributes:
-        is_stuck: no node is found for its target pod, so that it ends when KubeVirt gives the pod up.
+        held: no node is found for its target pod, so that it ends when KubeVirt gives the pod up, after so many
+            seconds; 0: one is found.
         at_once: how many target pods like its own the quotas of the namespace admit; None: no quota limits them.
         size: the bytes by which KubeVirt counts its time, the guest's memory; None: they are not known.
     """
 
     node: str
     memory: int
-    is_stuck: bool = False
+    held: int = 0
     namespace: str = ""
     at_once: int | None = None
     size: int | None = 0
     rules: MigrationRules | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether no node is found for its target pod."""
+        return self.held > 0
+
+
+def held_seconds(code: str) -> int:
+    """How long KubeVirt keeps the target pod of a VM that has no node, by the code of its plan; 0: it has one."""
+    if code == SCHEDULER_DOWN:
+        return UNSEEN_SECONDS
+    return PENDING_SECONDS if code in PENDING else 0
+
+
+def waiting_times(codes: Iterable[str]) -> str:
+    """How long KubeVirt keeps the target pods of VMs without a node, in minutes, as text."""
+    times = sorted({held for code in codes if (held := held_seconds(code))})
+    return " or ".join(f"{seconds // 60}m" for seconds in times)
 
 
 def limits_of(kubevirt: ClusterConfig, migrations: Iterable[Migration], bandwidth: int | None = None) -> Limits:
@@ -500,7 +521,7 @@ def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> in
         return max([0, *(seconds for job, seconds in jobs if not job.is_stuck)])
     waiting: dict[str, deque[tuple[QueuedMigration, int]]] = {}
     for job, seconds in jobs:
-        waiting.setdefault(job.node, deque()).append((job, PENDING_SECONDS if job.is_stuck else seconds))
+        waiting.setdefault(job.node, deque()).append((job, job.held or seconds))
     slots = deque(node for turn in range(limits.per_node) for node, queue in waiting.items() if turn < len(queue))
     pledged = Counter(slots)
     denied: list[str] = []

@@ -194,8 +194,8 @@ def _notes(cluster: PlannedCluster, vms: list[VmPlan], limits: report.Limits) ->
     if waiting := sum(vm.code in report.UNSCHEDULED for vm in vms):
         yield (
             f"KubeVirt creates migrations for {pluralize(waiting, 'VM')} that fail again and again: each target pod"
-            f" waits {report.PENDING_SECONDS // 60}m for a node, and counts against the limit of {limits.per_cluster}"
-            " until then. How long all others take at most is therefore not known."
+            f" waits {report.waiting_times(vm.code for vm in vms)} for a node, and counts against the limit of"
+            f" {limits.per_cluster} until then. How long all others take at most is therefore not known."
         )
     if unattached := sum(vm.code == report.NO_ATTACHMENT for vm in vms):
         yield (

@@ -85,6 +85,15 @@ def test_each_kind_is_sent_as_a_dry_run_and_nothing_else_is_written(api: FakeApi
     assert migration["spec"]["vmiName"] == "web"
 
 
+def test_the_pod_is_one_of_a_vmi_that_runs_so_that_policies_evaluate_it(api: FakeApiServer, bench: Command) -> None:
+    """A pod without an owner is skipped, and its figures would be those of no policy."""
+    bench("--launcher-as", "system:serviceaccount:kubevirt:kubevirt-controller")
+    (pod, *_) = (body for body in posted(api) if body["kind"] == "Pod")
+    (owner,) = pod["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("VirtualMachineInstance", "web", True)
+    assert owner["uid"] == "uid-of-shop-web"
+
+
 def test_it_says_first_what_it_will_do(bench: Command, golden: Golden) -> None:
     result = bench("--launcher-as", "system:serviceaccount:kubevirt:kubevirt-controller")
 

@@ -36,6 +36,11 @@ def test_every_policy_of_pods_and_vms_at_create_is_asked_but_those_of_migrations
     elsewhere = {"virtualmachineinstancemigrations", "pods", "evictions", "namespaces"}
     assert {path.split("/")[3] for path in others} <= elsewhere
     assert "/mutate/migration/pods/enforce" in asked
+    # A pod that runs holds the room that it would need.
+    assert {path for path in others if path.startswith("/validate") and path.endswith("/pods/enforce")} == {
+        "/validate/headroom/pods/enforce",
+        "/validate/preemption/pods/enforce",
+    }
 
 
 def enforces(labels: dict[str, str] | None, made: Settings, **meta: Any) -> bool:

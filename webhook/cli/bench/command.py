@@ -123,15 +123,14 @@ async def _targets(
         targets.append(Target(kind, namespace, api, is_baseline=True))
     for where in filter(None, (baseline_namespace, namespace)):
         is_baseline = where == baseline_namespace
-        targets += [
-            Target(kind, where, pods if kind is samples.POD else api, is_baseline)
-            for kind in (samples.POD, samples.VM, samples.VMI)
-        ]
-        vmi = await _running_vmi(api, where)
-        if isinstance(vmi, str):
-            targets.append(Target(samples.migration(vmi), where, api, is_baseline))
+        found = await _running_vmi(api, where)
+        vmi = found if isinstance(found, samples.RunningVmi) else None
+        targets.append(Target(samples.pod(vmi), where, pods, is_baseline))
+        targets += [Target(kind, where, api, is_baseline) for kind in (samples.VM, samples.VMI)]
+        if isinstance(found, NotMeasured):
+            missing.append(found)
         else:
-            missing.append(vmi)
+            targets.append(Target(samples.migration(found), where, api, is_baseline))
     return targets, missing, called
 
 
@@ -150,9 +149,9 @@ async def _baseline(api: KubernetesTransport, namespace: str) -> tuple[samples.S
     return samples.baseline(entries, namespace, {key: str(value) for key, value in labels.items()})
 
 
-async def _running_vmi(api: KubernetesTransport, namespace: str) -> str | NotMeasured:
-    """The name of a VMI that runs, or why no migration can be measured."""
-    kind = samples.migration("").kind
+async def _running_vmi(api: KubernetesTransport, namespace: str) -> samples.RunningVmi | NotMeasured:
+    """A VMI that runs, or why no migration can be measured."""
+    kind = samples.MIGRATION
     try:
         status, body = await api.get(VMIS.path(namespace), {"limit": f"{_LOOKED_AT}"})
     except ApiConnectionError as error:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from webhook.admission.credentials import scrub_prose
 from webhook.cli.bench import webhook_metrics
 from webhook.cli.bench.report import BenchReport, NotMeasured, RequestFigures, WebhookFigures, figures
-from webhook.cli.bench.samples import SampleKind
+from webhook.cli.bench.samples import RunningVmi, SampleKind
 from webhook.cli.bench.webhook_metrics import WebhookMetrics
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, explain
 from webhook.k8s.json_tree import member
@@ -184,11 +184,11 @@ def _webhooks(before: WebhookMetrics | str, after: WebhookMetrics | str) -> tupl
     return webhook_metrics.difference(before, after), ""
 
 
-def running_vmi(listed: Any) -> str:
-    """The first VMI of a list that runs, by its name; empty if none does."""
+def running_vmi(listed: Any) -> RunningVmi | None:
+    """The first VMI of a list that runs; None if none does."""
     items = member(listed, "items")
     for item in items if isinstance(items, list) else ():
-        name = member(item, "metadata.name")
-        if member(item, "status.phase") == "Running" and isinstance(name, str):
-            return name
-    return ""
+        name, uid = member(item, "metadata.name"), member(item, "metadata.uid")
+        if member(item, "status.phase") == "Running" and isinstance(name, str) and isinstance(uid, str):
+            return RunningVmi(name, uid)
+    return None

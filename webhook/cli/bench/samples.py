@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,7 @@ Json = dict[str, Any]
 PREFIX: Final = "kubevirt-webhook-bench-"
 # The node selector of the migration: each node that runs VMs meets it.
 _ADDED: Final = {"kubernetes.io/os": "linux"}
+MIGRATION: Final = "VirtualMachineInstanceMigration"
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
@@ -28,6 +29,7 @@ class SampleKind(msgspec.Struct, frozen=True):
         content: of the object, without its kind and metadata.
         labels: of the object.
         annotations: of the object.
+        owners: its ownerReferences.
     """
 
     kind: str
@@ -36,6 +38,7 @@ class SampleKind(msgspec.Struct, frozen=True):
     content: Json
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    owners: tuple[Json, ...] = ()
 
     @property
     def group(self) -> str:
@@ -53,7 +56,12 @@ class SampleKind(msgspec.Struct, frozen=True):
 
     def body(self) -> Json:
         """An object without a name: the API server makes one for each request."""
-        metadata = {"generateName": PREFIX, "labels": dict(self.labels), "annotations": dict(self.annotations)}
+        metadata: Json = {
+            "generateName": PREFIX,
+            "labels": dict(self.labels),
+            "annotations": dict(self.annotations),
+            "ownerReferences": list(self.owners),
+        }
         return {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata, **self.content}
 
 
@@ -76,14 +84,6 @@ BASELINES: Final = (
     SampleKind("Lease", "coordination.k8s.io/v1", "leases", {"spec": {"holderIdentity": "nobody"}}),
     SampleKind("PodTemplate", "v1", "podtemplates", {"template": {"spec": {"containers": [_CONTAINER]}}}),
 )
-POD: Final = SampleKind(
-    "Pod",
-    "v1",
-    "pods",
-    {"spec": {"automountServiceAccountToken": False, "restartPolicy": "Never", "containers": [_CONTAINER]}},
-    labels={names.APP_LABEL: names.LAUNCHER_APP},
-    annotations={"kubevirt.io/domain": "kubevirt-webhook-bench"},
-)
 _GUEST: Final = {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}
 VM: Final = SampleKind(
     "VirtualMachine",
@@ -94,10 +94,31 @@ VM: Final = SampleKind(
 VMI: Final = SampleKind("VirtualMachineInstance", "kubevirt.io/v1", "virtualmachineinstances", {"spec": _GUEST})
 
 
-def migration(vmi: str) -> SampleKind:
+class RunningVmi(NamedTuple):
+    """A VMI of the namespace, by which policies know whose pod or migration they evaluate."""
+
+    name: str
+    uid: str
+
+
+def pod(vmi: RunningVmi | None) -> SampleKind:
+    """A launcher pod of a VMI; without one, policies leave it alone, and measure less."""
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "controller": True}
+    return SampleKind(
+        "Pod",
+        "v1",
+        "pods",
+        {"spec": {"automountServiceAccountToken": False, "restartPolicy": "Never", "containers": [_CONTAINER]}},
+        labels={names.APP_LABEL: names.LAUNCHER_APP},
+        annotations={"kubevirt.io/domain": vmi.name if vmi else "kubevirt-webhook-bench"},
+        owners=({**owner, "name": vmi.name, "uid": vmi.uid},) if vmi else (),
+    )
+
+
+def migration(vmi: RunningVmi) -> SampleKind:
     """A migration of a VMI with a node selector of its own."""
-    content = {"spec": {"vmiName": vmi, "addedNodeSelector": _ADDED}}
-    return SampleKind("VirtualMachineInstanceMigration", "kubevirt.io/v1", "virtualmachineinstancemigrations", content)
+    content = {"spec": {"vmiName": vmi.name, "addedNodeSelector": _ADDED}}
+    return SampleKind(MIGRATION, "kubevirt.io/v1", "virtualmachineinstancemigrations", content)
 
 
 def calls(entry: WebhookEntry, kind: SampleKind, namespace: str, labels: Mapping[str, str]) -> bool:

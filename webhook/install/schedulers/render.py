@@ -97,7 +97,8 @@ _PODS: Final = (
     ("openshift-kube-scheduler", "app=openshift-kube-scheduler"),
 )
 _VERSION: Final = re.compile(r"v(\d+)\.(\d+)\.\d+")
-_TAG: Final = re.compile(r":v?(\d+)\.(\d+)[^/:@]*(?:@.*)?$")
+# Releases of scheduler-plugins are numbered by Kubernetes' minor version: 0.36.1 is kube-scheduler 1.36.
+_TAG: Final = re.compile(r":v?[01]\.(\d+)[^/:@]*(?:@.*)?$")
 _NO_TAG: Final = re.compile(r"[^:@]*(?::\d+/[^:@]*)?")
 # The second is bound to the user of the cluster's own scheduler too.
 UPSTREAM_ROLES: Final = ("system:kube-scheduler", "system:volume-scheduler")
@@ -276,7 +277,8 @@ def is_ours(manifest: Manifest) -> bool:
 async def find_image(api: Requests, image: str, variant: Variant) -> str:
     """The image of the scheduler: of the cluster's minor version, and from where the cluster has its own.
 
-    What the admin gives may lack the tag, or be empty. Variants that know load need an image of their own.
+    What the admin gives may lack the tag, or be empty. Variants that know load need an image of their own, whose tag is
+    not the cluster's version.
 
     Raises:
         InputError: the image has another minor version than the cluster, or it cannot be found out.
@@ -290,13 +292,19 @@ async def find_image(api: Requests, image: str, variant: Variant) -> str:
     tag, minor = match[0], f"{match[1]}.{match[2]}"
     if image:
         tagged = _TAG.search(image)
-        if tagged and (other := ".".join(tagged.groups())) != minor:
-            what = f"{quote(image)} is kube-scheduler {other}, but the cluster is {tag}"
+        if tagged and f"1.{tagged[1]}" != minor:
+            what = f"{quote(image)} is kube-scheduler 1.{tagged[1]}, but the cluster is {tag}"
             raise InputError(what, "--scheduler-image", f"use an image of version {minor}")
-        return f"{image}:{tag}" if not tagged and _NO_TAG.fullmatch(image) else image
+        if tagged or not _NO_TAG.fullmatch(image):
+            return image
+        if variant in LOAD_AWARE:
+            what = f"{quote(image)} has no tag, and that of the cluster's version is none of scheduler-plugins"
+            raise InputError(what, "--scheduler-image", f"name a release 0.{match[2]} of scheduler-plugins")
+        return f"{image}:{tag}"
     if variant in LOAD_AWARE:
         what = f"the variant {variant} needs the image of kube-scheduler that the project scheduler-plugins publishes"
-        raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {minor}")
+        fix = f"name it with --scheduler-image, a release 0.{match[2]} for Kubernetes {minor}"
+        raise InputError(what, "--scheduler-variant", fix)
     for namespace, selector in _PODS:
         query = {"labelSelector": selector, "limit": "1"}
         pods = (await _get(api, object_path("v1", "pods", namespace), query, _SchedulerPods)).items

@@ -33,4 +33,5 @@ POLICY: Final = Policy(
     ),
     rights=(Right.on(QUOTAS, verbs=("list",), why="whether a namespace leaves room for migrations"),),
     checks=(check_headroom,),
+    judges_what_exists=False,
 )

@@ -42,7 +42,12 @@ class ScannedKind(msgspec.Struct, frozen=True):
 
 def _scanned_kind(resource: Resource[Unstructured], query: Mapping[str, str]) -> ScannedKind:
     target = (resource.group, resource.plural, "", names.ENFORCE)
-    evaluates = (e for e in ENDPOINTS if (e.group, e.resource, e.sub_resource, e.stage) == target)
+    evaluates = (
+        each
+        for each in ENDPOINTS
+        if (each.group, each.resource, each.sub_resource, each.stage) == target
+        and BY_NAME[each.policy].judges_what_exists
+    )
     return ScannedKind(resource, query, tuple(e for e in evaluates if "CREATE" in e.operations))
 
 
