@@ -191,6 +191,14 @@ def test_problems_have_a_line_and_end_in_status_1(tmp_path: Path) -> None:
     assert (result.exit_code, problem["code"], problem["where"]) == (1, "duplicate-profile", f"{path}:{line}")
 
 
+def test_the_lease_can_be_named_by_flags_of_the_scheduler(refused: Refused) -> None:
+    """As of OpenShift's operator, whose configuration in the manifests names none."""
+    shipped = Path(__file__).parents[2] / "manifests" / "scheduler" / "openshift" / "configuration.yaml"
+    assert "[lease-clash]" in lint(shipped)[1]
+    assert lint(shipped, "--lease", "openshift-secondary-scheduler-operator/secondary-scheduler") == CLEAN
+    refused(run("scheduler", "lint", shipped, "--lease", "secondary-scheduler"))
+
+
 def test_a_warning_alone_is_status_0(tmp_path: Path) -> None:
     status, output = lint(written(tmp_path, configuration(profile(plugins={}))))
     assert status == 0

@@ -218,6 +218,21 @@ async def test_mistakes_of_a_configuration_are_those_that_lint_finds(
     assert all(bool(one.todo) is (one.verdict != "ok") for one in findings)
 
 
+LEASE_FLAGS = ["--leader-elect-resource-namespace=kubevirt-scheduler", "--leader-elect-resource-name", "vms"]
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [({"args": LEASE_FLAGS}, CORRECT), ({"command": LEASE_FLAGS}, CORRECT), ({}, "failure lease-clash")],
+)
+async def test_flags_name_the_lease_before_the_configuration_does(
+    world: DoctorWorld, container: dict[str, Any], expected: str
+) -> None:
+    """OpenShift's Secondary Scheduler Operator passes them, and the documented ConfigMap has no Lease."""
+    (finding,) = await profile_of(world, lambda it: it.scheduler(PROFILE, lease=False, **container))
+    assert f"{finding.verdict} {finding.code}" == expected
+
+
 async def test_a_profile_in_another_place_or_in_none_that_is_known(world: DoctorWorld) -> None:
     """The cluster's own scheduler needs the default profile."""
     world.server.put(DEPLOYMENTS, "scheduler", "kube-system", spec=MOUNTING)

@@ -240,13 +240,16 @@ class DoctorWorld:
         spec = {"holderIdentity": "one", "leaseDurationSeconds": seconds, "renewTime": renewed}
         self.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
 
-    def scheduler(self, *profiles: Json, text: str = "") -> None:
-        """Its Deployment, and the ConfigMap that it mounts."""
+    def scheduler(self, *profiles: Json, text: str = "", lease: bool = True, **container: Any) -> None:
+        """Its Deployment, and the ConfigMap that it mounts; without ``lease``, that names none."""
         place, config = "kubevirt-scheduler", configuration(*profiles)
+        if not lease:
+            del config["leaderElection"]
         data = {"notes.txt": "{", "config.yaml": text or json.dumps(config)}
         self.server.put(CONFIG_MAPS, "scheduler", place, data=data)
         volumes = [{"emptyDir": {}}, {"configMap": {"name": "scheduler"}}]
-        self.server.put(DEPLOYMENTS, "scheduler", place, spec={"template": {"spec": {"volumes": volumes}}})
+        pod = {"volumes": volumes, "containers": [{"name": "kube-scheduler", **container}]}
+        self.server.put(DEPLOYMENTS, "scheduler", place, spec={"template": {"spec": pod}})
 
     def node(self, name: str, images: int) -> None:
         self.server.put(NODES_WITH_IMAGES, name, status={"images": [{"names": ["x"], "sizeBytes": 1}] * images})

@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.cli import data, inputs, write
 from webhook.cli.options import CommandGroup, InputPath, output_option
-from webhook.errors import InputError
+from webhook.errors import InputError, quote
 from webhook.install.schedulers.lint import LintTarget
 from webhook.install.schedulers.lint import lint as find_problems
 from webhook.install.schedulers.render import VARIANTS, SchedulerPlace, Variant, configuration, stanza
@@ -25,10 +25,19 @@ from webhook.text import pluralize
 _PLUGIN: Final = (
     "Plugin that the scheduler is built with, beside those of Kubernetes and scheduler-plugins; repeatable."
 )
+_LEASE: Final = "The Lease that the scheduler's flags name, as those of OpenShift's Secondary Scheduler Operator do."
 _PROFILE: Final = "The schedulerName of the profile for VMs."
 _LAYERS: Final = "Add the scheduler extender for image layers, for example http://127.0.0.1:8446."
 _PROMETHEUS: Final = "Source of a load-aware variant's metrics.  [default: metrics-server]"
 _COLORS: Final = {"error": "red", "warning": "yellow"}
+
+
+def _read_lease(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, str]:
+    """A Lease that an option names; two empty texts for none."""
+    namespace, slash, name = text.partition("/")
+    if text and not (namespace and slash and name and "/" not in name):
+        raise InputError(f"{quote(text)} is no Lease", "--lease", "use NAMESPACE/NAME")
+    return namespace, name
 
 
 @click.group(cls=CommandGroup)
@@ -41,13 +50,16 @@ def scheduler() -> None:
 @click.option("--profile", metavar="NAME", default="kubevirt", show_default=True, help=_PROFILE)
 @click.option("--cluster-scheduler", is_flag=True, help="FILE configures the cluster's own scheduler.")
 @click.option("--plugin", "plugins", multiple=True, metavar="NAME", help=_PLUGIN)
+@click.option("--lease", metavar="NAMESPACE/NAME", default="", callback=_read_lease, help=_LEASE)
 @output_option("text", "json")
-def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, ...], output: str) -> None:
+def lint(
+    file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, ...], lease: tuple[str, str], output: str
+) -> None:
     """Check a KubeSchedulerConfiguration in FILE, or on standard input (-).
 
     A ConfigMap or Secret that holds one is read, too. Exit status 0 without errors, 1 with errors, 2 on bad input.
     """
-    target = LintTarget(profile, cluster_scheduler, plugins)
+    target = LintTarget(profile, cluster_scheduler, plugins, lease)
     documents = list(parse_documents(inputs.standard_input(), "-") if file == "-" else read_documents(file))
     configurations = [inner for document in documents for inner in _unwrap(document) if is_configuration(inner.value)]
     if not configurations:

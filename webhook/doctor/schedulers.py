@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final
 
 import msgspec
@@ -202,7 +202,8 @@ async def check_profile(installation: Installation, scheduler: SchedulerSettings
         what = "not checked: the health check in the settings names no Lease, so the scheduler's namespace is unknown"
         return [unknown("profile-not-located", subject, what, look)]
     deployments = readable(subject, await installation.reader.all(DEPLOYMENTS, beside))
-    for volume in (each for one in deployments for each in one.spec.template.spec.volumes or ()):
+    volumes = ((one, each) for one in deployments for each in one.spec.template.spec.volumes or ())
+    for deployment, volume in volumes:
         if volume.config_map is None or not volume.config_map.name:
             continue
         mounted = readable(subject, await installation.reader.get(CONFIG_MAPS, beside, volume.config_map.name))
@@ -211,7 +212,8 @@ async def check_profile(installation: Installation, scheduler: SchedulerSettings
             if any(profile.get("schedulerName") == scheduler.name for _, profile in profiles_of(document.value)):
                 is_the_clusters = (beside, scheduler.watched.name) == DEFAULT_LEASE
                 findings = []
-                for each in lint(document, LintTarget(scheduler.name, is_the_clusters, plugins=None)):
+                target = LintTarget(scheduler.name, is_the_clusters, None, _lease_of_flags(deployment))
+                for each in lint(document, target):
                     what = f"{where}: {each.text}; {each.consequence}"
                     verdict = failure if each.severity == "error" else warning
                     findings.append(verdict(each.code, subject, what, each.remedy))
@@ -219,6 +221,14 @@ async def check_profile(installation: Installation, scheduler: SchedulerSettings
                 return findings or [ok("profile-correct", subject, what)]
     what = f"not checked: no Deployment in namespace {beside} mounts a ConfigMap that contains it"
     return [unknown("profile-not-found", subject, what, look)]
+
+
+def _lease_of_flags(deployment: Deployment) -> tuple[str, str]:
+    """Namespace and name of the Lease that arguments of a scheduler name; empty: they name none."""
+    containers = deployment.spec.template.spec.containers or ()
+    words = [word for each in containers for part in (each.command, each.args) for word in part or ()]
+    flags = dict(pairwise(" ".join(words).replace("=", " ").split()))
+    return flags.get("--leader-elect-resource-namespace", ""), flags.get("--leader-elect-resource-name", "")
 
 
 def _configurations(texts: Iterable[str], where: str) -> Iterator[Document]:

@@ -106,11 +106,14 @@ class LintTarget(msgspec.Struct, frozen=True):
         is_the_clusters: it configures the cluster's own scheduler, rather than one beside it.
         plugins: the plugins that the scheduler is built with, beside those of Kubernetes and scheduler-plugins; None:
             they are not known.
+        lease: namespace and name of the Lease by the scheduler's flags, which count before its configuration
+            (cmd/kube-scheduler/app/options); empty: not by flags.
     """
 
     profile: str = "kubevirt"
     is_the_clusters: bool = False
     plugins: Collection[str] | None = ()
+    lease: tuple[str, str] = ("", "")
 
 
 def lint(document: Document, scheduler: LintTarget) -> list[Problem]:
@@ -252,12 +255,13 @@ def _lease(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[
         path, remedy = ("leaderElection", "leaderElect"), "set it to true, with a Lease of its own"
         yield Problem("no-leader-election", "warning", path, "leaderElect is false", consequence, remedy)
         return
-    place, name = DEFAULT_LEASE
-    lease = (election.get("resourceNamespace") or place, election.get("resourceName") or name)
+    places = (scheduler.lease[0], election.get("resourceNamespace"), DEFAULT_LEASE[0])
+    lease_names = (scheduler.lease[1], election.get("resourceName"), DEFAULT_LEASE[1])
+    lease = (next(filter(None, places)), next(filter(None, lease_names)))
     if lease == DEFAULT_LEASE and not scheduler.is_the_clusters:
         text = f"the Lease is {'/'.join(lease)}, which the cluster's own scheduler holds"
         consequence = "this scheduler waits for the Lease and never places a pod, or takes it from the cluster's own"
-        remedy = "set leaderElection.resourceNamespace and resourceName to a Lease of its own"
+        remedy = "set leaderElection.resourceNamespace and resourceName to a Lease of its own, or have flags name one"
         yield Problem("lease-clash", "error", ("leaderElection",), text, consequence, remedy)
 
 

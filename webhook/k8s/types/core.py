@@ -46,6 +46,7 @@ class Container(ContainerRequests, frozen=True):
     """One of the containers of a Pod (core/v1 Container)."""
 
     image: str | None = None
+    command: list[str] | None = None
     args: list[str] | None = None
     env: list[EnvironmentVariable] | None = None
 
