@@ -19,6 +19,8 @@ from tests.builders import launcher_pod, review, vm
 PATH: Final = "/mutate/scheduling/pods/enforce"
 VMS_PATH: Final = "/mutate/scheduling/virtualmachines/enforce"
 HOST: Final = "127.0.0.1"
+# From here floods come, as those of a pod do: the server gives each address its part of the connections.
+ATTACKER: Final = "127.0.0.2"
 # An answer that comes later is none for an API server with the timeout that `install` sets.
 PATIENCE: Final = 3.0
 
@@ -54,9 +56,9 @@ def unverified() -> ssl.SSLContext:
     return ssl._create_unverified_context()  # noqa: S323, SLF001 - loopback
 
 
-async def connect(port: int, trust: ssl.SSLContext) -> Stream:
-    """A connection after its handshake."""
-    return await asyncio.open_connection(HOST, port, ssl=trust, server_hostname="localhost")
+async def connect(port: int, trust: ssl.SSLContext, source: str = HOST) -> Stream:
+    """A connection after its handshake, from an address of this machine."""
+    return await asyncio.open_connection(HOST, port, ssl=trust, server_hostname="localhost", local_addr=(source, 0))
 
 
 async def answered(stream: Stream) -> tuple[int, bool, bytes]:

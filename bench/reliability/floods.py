@@ -16,6 +16,7 @@ import msgspec
 import uvloop
 
 from bench.reliability.client import (
+    ATTACKER,
     HOST,
     PATH,
     VMS_PATH,
@@ -67,18 +68,18 @@ async def idle(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     streams = await _dialled(server, count)
     began = time.monotonic()
     await asyncio.sleep(SECONDS * scale)
-    each = (server.memory - before) * 1024 / count
+    more = server.memory - before
     await asyncio.wait({asyncio.ensure_future(reader.read()) for reader, _ in streams})
     closed = time.monotonic() - began
     for _, writer in streams:
         writer.transport.abort()
-    return f"{count:,} idle TLS connections", f"{each:.0f} KiB each; closed by us after {closed:.0f} s"
+    return f"{count:,} idle TLS connections", f"{more:.0f} MiB more; the last closed by us after {closed:.0f} s"
 
 
 async def handshakes(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     """TCP connections that never begin a handshake."""
     count = int(5000 * scale)
-    streams = [await asyncio.open_connection(HOST, server.port) for _ in range(count)]
+    streams = [await asyncio.open_connection(HOST, server.port, local_addr=(ATTACKER, 0)) for _ in range(count)]
     began = time.monotonic()
     await asyncio.wait({asyncio.ensure_future(_end(reader)) for reader, _ in streams})
     closed = time.monotonic() - began
@@ -97,7 +98,7 @@ async def garbage(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     async def one() -> None:
         nonlocal sent
         with suppress(OSError):
-            reader, writer = await asyncio.open_connection(HOST, server.port)
+            reader, writer = await asyncio.open_connection(HOST, server.port, local_addr=(ATTACKER, 0))
             writer.write(dice.choice(samples))
             writer.write_eof()
             await _end(reader)
@@ -195,7 +196,7 @@ async def _scraped(server: ReliabilityServer, scale: float, count: int) -> tuple
     async def one() -> None:
         nonlocal scraped, ended
         try:
-            stream = await asyncio.open_connection(HOST, server.ops)
+            stream = await asyncio.open_connection(HOST, server.ops, local_addr=(ATTACKER, 0))
             try:
                 while time.monotonic() < end:
                     stream[1].write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -251,14 +252,14 @@ async def _dialled(server: ReliabilityServer, count: int) -> list[Stream]:
 
     async def one() -> Stream:
         async with turns:
-            return await connect(server.port, trust)
+            return await connect(server.port, trust, ATTACKER)
 
     return await asyncio.gather(*(one() for _ in range(count)))
 
 
 @asynccontextmanager
 async def _connected(server: ReliabilityServer) -> AsyncIterator[Stream]:
-    stream = await connect(server.port, unverified())
+    stream = await connect(server.port, unverified(), ATTACKER)
     try:
         yield stream
     finally:
