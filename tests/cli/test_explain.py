@@ -27,7 +27,7 @@ from tests.golden_files import Golden
 from tests.policies.groups import world as of_groups
 from tests.policies.migration.world import OWNED, UID, node, vmi
 from webhook import names
-from webhook.cli.explain import LISTS, duration, reading
+from webhook.cli.explain import IN_ROLES, LISTS, duration, reading, unreadable_fix
 from webhook.cli.options import Source
 from webhook.cluster import selection
 from webhook.cluster.files import FilesCluster
@@ -499,6 +499,18 @@ def test_what_is_told_of_a_vm(name: str, golden: Golden) -> None:
     result = explain("vm", CLUSTER, name)
     assert (result.exit_code, max(map(len, result.stdout.splitlines())) <= 110) == (0, True)
     golden(result.output)
+
+
+def test_roles_are_named_for_what_they_let_users_read_alone() -> None:
+    """Who has them, and lacks what is in no role, was sent for them again."""
+    roles = yaml.safe_load_all((Path(__file__).parents[2] / "manifests" / "roles" / "migrate.yaml").read_text())
+    wanted = [each for each in roles if each["metadata"]["name"].startswith("kubevirt-webhook:explain")]
+    assert {plural for role in wanted for rule in role["rules"] for plural in rule["resources"]} == IN_ROLES
+    denied = "the API server denied the request (403): grant "
+    everywhere = "list on pods in all namespaces"
+    lacking = [f"{denied}list on leases.coordination.k8s.io in all namespaces, {everywhere}", f"{denied}{everywhere}"]
+    assert [unreadable_fix(each, of_one_vm=True) for each in lacking] == ["ask your admin for the answer"] * 2
+    assert "kubevirt-webhook:explain" in unreadable_fix(f"{lacking[0]}, list on nodes", of_one_vm=True)
 
 
 def test_a_running_vm_whose_label_of_a_group_is_corrected(tmp_path: Path) -> None:

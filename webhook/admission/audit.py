@@ -39,7 +39,10 @@ _Changes = Annotated[
     Sequence[Change],
     Meta(description="Made by enforce, or that enforce would have made; secrets in them are redacted."),
 ]
-_Message = Annotated[str | None, Meta(description="The denial, as the user reads it; null without one.")]
+_Message = Annotated[
+    str | None,
+    Meta(description="The denial, without the policy's name and the code that users read beside it; null without one."),
+]
 _Endpoint = Annotated[str, Meta(description="The path that was called: /VERB/POLICY/RESOURCE/STAGE.", pattern="^/")]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import importlib
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -99,6 +100,35 @@ _PARALLEL: Final = "With --rolling: drain so many nodes at the same time.  [defa
 _SELECTED: Final = "Drain the nodes with this label; may be repeated, for nodes with all of them."
 _EXTERNAL: Final = "Exit status 1 also where another controller has to move or end VMs (evictionStrategy External)."
 # In text output; a cluster whose nodes all have different taints has thousands.
+# What kubevirt-webhook:explain and kubevirt-webhook:explain-nodes let users read, those of namespaces in the VM's own.
+IN_ROLES: Final = frozenset(
+    (
+        "configmaps",
+        "controllerrevisions",
+        "datasources",
+        "datavolumes",
+        "deviceclasses",
+        "limitranges",
+        "namespaces",
+        "network-attachment-definitions",
+        "nodes",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "pods",
+        "priorityclasses",
+        "resourcequotas",
+        "runtimeclasses",
+        "storageclasses",
+        "virtualmachineclusterinstancetypes",
+        "virtualmachineclusterpreferences",
+        "virtualmachineinstancemigrations",
+        "virtualmachineinstances",
+        "virtualmachineinstancetypes",
+        "virtualmachinepreferences",
+        "virtualmachines",
+    )
+)
+_GRANT: Final = re.compile(r"(?:grant |, )\w+ on ([\w-]+)([^,;]*)")
 _MOST_REASONS: Final = 20
 # In text output; a rolling upgrade of a large cluster has thousands.
 _MOST_VMS: Final = 50
@@ -275,10 +305,17 @@ async def answer_of(
         raise InputError(error.why, fix="correct the file") from None
 
 
+def is_in_roles(why: str) -> bool:
+    """Whether the roles for owners have a permission whose lack keeps something from being read."""
+    return any(plural in IN_ROLES and "all namespaces" not in where for plural, where in _GRANT.findall(why))
+
+
 def unreadable_fix(why: str, *, of_one_vm: bool = False) -> str:
     """What to do where a cluster cannot be read, a clause; ``of_one_vm``: where roles for that are shipped."""
     if "(403)" not in why:
         return "check the kubeconfig and its permissions"
+    if of_one_vm and not is_in_roles(why):
+        return "ask your admin for the answer"
     if of_one_vm:
         roles = "kubevirt-webhook:explain and kubevirt-webhook:explain-nodes (manifests/roles/migrate.yaml)"
         return f"ask your admin for the roles {roles}, or for the answer if you have them"

@@ -16,7 +16,7 @@ from webhook import names
 from webhook.admission.reasons import common
 from webhook.cli import defaults, namespaces, write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
-from webhook.cli.explain import SECONDS, UNREADABLE, answer_of, unreadable_fix
+from webhook.cli.explain import SECONDS, UNREADABLE, answer_of, is_in_roles, unreadable_fix
 from webhook.cli.inputs import say_skipped
 from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
 from webhook.cluster.files import FilesCluster
@@ -202,8 +202,10 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
 
 def _gap_lines(gaps: Sequence[str]) -> Iterator[Paragraph]:
     yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in gaps)
-    if forbidden := next((gap for gap in gaps if "(403)" in gap), ""):
-        yield Paragraph(f"For what you may not read, {unreadable_fix(forbidden, of_one_vm=True)}.", "yellow")
+    forbidden = [gap for gap in gaps if "(403)" in gap]
+    if forbidden:
+        fix = unreadable_fix(next(filter(is_in_roles, forbidden), forbidden[0]), of_one_vm=True)
+        yield Paragraph(f"For what you may not read, {fix}.", "yellow")
 
 
 def _start_lines(explanation: VmExplanation, nodes: Nodes) -> Iterator[Paragraph]:

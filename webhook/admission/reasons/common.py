@@ -128,7 +128,7 @@ def not_evaluated_now(reason: Reason) -> str:
 
 def allowed_unchanged(kind: str, reason: Reason) -> Reason:
     """The warning about an object that was not evaluated and is let into the cluster as it is."""
-    return Reason(reason.code, f"this {kind} was allowed without changes: {reason.text}")
+    return Reason(reason.code, f"this {kind} was left unchanged: {reason.text}")
 
 
 BEING_DELETED: Final = _shared("skipped", "being-deleted", "The object, or its VM, is already being deleted.")

@@ -38,6 +38,7 @@ from webhook.kubevirt.releases.release import NEWEST
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.templates import KIND, MissingParametersError
 from webhook.policies.instancetypes.reasons import MISSING
+from webhook.policies.scheduling import reasons as scheduling
 from webhook.policies.scheduling.reasons import SCHEDULER_HEALTH_UNKNOWN, UNSET
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation
@@ -312,8 +313,8 @@ class Evaluator:
 
 
 def _as_decided_there(reason: Reason) -> Reason:
-    """A reason of a request that the cluster has judged in a dry run, by the settings that may not be read here."""
-    if reason.code != common.SETTINGS_UNREADABLE:
+    """A reason of a request that the cluster has judged in a dry run, by what may not be read here."""
+    if reason.code not in (common.SETTINGS_UNREADABLE, scheduling.SCHEDULER_HEALTH_UNKNOWN):
         return reason
     return Reason(reason.code, f"{reason.text}; the cluster itself has evaluated it in the dry run")
 

@@ -24,8 +24,8 @@ _skipped: Final = partial(define, REASONS, "skipped")
 NO_PLACE: Final = _denied(
     "no-place-after-loss",
     "With this VM, the loss of a node would leave VMs down that it does not leave down now.",
-    "Do what the message says, or stop a VM; KubeVirt tries the start again by itself. `explain loss --any 1` shows"
-    " what the loss of each node leads to.",
+    "Do what the message says, or stop a VM; KubeVirt tries the start again by itself. Your admin's `explain loss --any"
+    " 1` shows what the loss of each node leads to.",
 )
 NO_ROOM: Final = _denied(
     "no-room-for-start",
