@@ -391,6 +391,18 @@ def test_from_the_first_installation_to_the_last_object(
         assert watcher.violations == set()
         assert watcher.looks > 50
 
+    # What the page on certificates says of a replica that was taken over keeps the entries of these settings.
+    command(cluster, "install", f"--config={more}", "--no-wait")
+    page = (ROOT / "docs" / "certificates.md").read_text().partition("### After a replica was taken over")[2]
+    (reading,) = re.findall(r"^\$ kubectl (.+) > settings\.yaml$", page, re.MULTILINE)
+    present = tmp_path / "settings.yaml"
+    present.write_text(cluster.kubectl(*shlex.split(reading)).stdout)
+    emptied = run("manifests", "webhooks", f"--config={present}").stdout
+    assert "caBundle" not in emptied
+    entries_before = [one["name"] for one in entries(kube)]
+    cluster.kubectl("replace", "-f", "-", stdin=emptied)
+    assert [one["name"] for one in entries(kube)] == entries_before
+
     # The command leaves fields of another manager alone, unless an option says otherwise.
     kube.patch(*DEPLOYMENT[:2], {"spec": {"replicas": 3}}, NAMESPACE, fieldManager="somebody")
     done = command(cluster, "install", check=False)
