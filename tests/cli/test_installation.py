@@ -28,6 +28,8 @@ from webhook.k8s.client import transport
 CLUSTER = 'context "prod", https://prod.example:6443'
 NO_CHANGES = f"cluster: {CLUSTER}\nno changes\n"
 DEPLOYMENT = "/apis/apps/v1/namespaces/kubevirt-webhook/deployments/kubevirt-webhook"
+REPORTS = "/apis/wgpolicyk8s.io/v1alpha2"
+MANAGED_BY = "app.kubernetes.io/managed-by"
 MORE = """schedulers: {kubevirt: {healthCheck: pods}}
 scheduling: {virtualMachineInstances: true}
 instancetypes: {fidelityCheck: {sample: 1}}
@@ -183,6 +185,27 @@ def test_the_places_of_a_difference_make_the_one_text_of_the_other(
         assert made[start : start + size] == [line[1:] for line in lines if line[0] != "+"]
         made[start : start + size] = [line[1:] for line in lines if line[0] != "-"]
     assert made == after
+
+
+def test_uninstall_deletes_the_reports_of_the_background_scan_and_no_others(api: InstallMemory) -> None:
+    """Dashboards went on showing failures of what was not there any more."""
+    install()
+    for namespace, label in (("shop", "kubevirt-webhook"), ("lab", "kyverno")):
+        metadata = {"name": "kubevirt-webhook", "namespace": namespace, "labels": {MANAGED_BY: label}}
+        api.put(f"{REPORTS}/namespaces/{namespace}/policyreports/kubevirt-webhook", {"metadata": metadata})
+
+    assert run("uninstall", "--dry-run").output.endswith("\n- PolicyReport shop/kubevirt-webhook\n")
+    assert run("uninstall").output.endswith("uninstalled\n")
+    assert list(api.objects) == [f"{REPORTS}/namespaces/lab/policyreports/kubevirt-webhook"]
+
+
+def test_reports_that_cannot_be_listed_keep_nothing_else_from_being_removed(api: InstallMemory) -> None:
+    install()
+    api.answers["GET", "/policyreports"] = 403, {"kind": "Status"}
+    said = run("uninstall").output
+    assert "kubectl delete policyreports -A -l app.kubernetes.io/managed-by=kubevirt-webhook" in said
+    assert said.endswith("uninstalled\n")
+    assert api.objects == {}
 
 
 def test_what_uninstall_keeps_has_the_commands_that_remove_it(api: InstallMemory) -> None:

@@ -104,7 +104,13 @@ class InstallMemory(Transport):
     ) -> tuple[int, Json]:
         if method == "GET" and ("limit" in query or path.endswith("webhookconfigurations")):
             kind = path.rpartition("/")[2]
-            items = [each for key, each in self.objects.items() if key.split("/")[-2] == kind]
+            wanted = dict(part.split("=") for part in query.get("labelSelector", "").split(",") if part)
+            items = [
+                each
+                for key, each in self.objects.items()
+                # One that a test gives no labels is as selectors want it.
+                if key.split("/")[-2] == kind and wanted.items() <= each["metadata"].get("labels", wanted).items()
+            ]
             return 200, {"metadata": {}, "items": items}
         found = self.objects.get(path)
         if method == "POST" and "metadata" in body:

@@ -8,6 +8,7 @@ import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -20,7 +21,7 @@ from webhook.cli.data import directory
 from webhook.cli.inputs import connected
 from webhook.cli.options import WholeNumber, config_option, image_option, kubeconfig_option, namespace_option
 from webhook.cli.prompt import confirm
-from webhook.cluster.reader import Reader
+from webhook.cluster.reader import Reader, all_of
 from webhook.errors import InputError, Unavailable
 from webhook.install import callers as network
 from webhook.install import cleanup as cleaning
@@ -35,8 +36,9 @@ from webhook.install.webhooks import own_configurations
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import KubernetesTransport
-from webhook.k8s.resources import NAMESPACES
+from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS
 from webhook.policies.instancetypes.pools import pools_of_defaults
+from webhook.server.drift_scan import policy_reports
 from webhook.settings_file import parse, read_bytes
 from webhook.text import pluralize, visible
 
@@ -322,8 +324,9 @@ async def uninstall(
     async with connected(kubeconfig) as api:
         installer = Installer(api, write.line, seconds=seconds)
         own = await _removable(installer, await _namespace(installer, namespace, "or leave the option out"))
-        # The scheduler goes last: until then, what names it can still be placed.
-        objects = [*await _removable_scheduler(api, installer), *own]
+        # What is first goes last: the scheduler, since until then what names it can still be placed, and the reports of
+        # the background scan, which a replica may write until it has ended.
+        objects = [*await _reports(api), *await _removable_scheduler(api, installer), *own]
         number = pluralize(len(objects), "object")
         write.line(f"cluster: {visible(api.cluster)}")
         for manifest in in_order_of_deletion(objects):
@@ -369,6 +372,20 @@ async def _removable_scheduler(api: KubernetesTransport, installer: Installer) -
         write.line(f"scheduler {scheduler.PROFILE}: kept, since {users} name it; {todo}", err=True)
         return []
     return own
+
+
+async def _reports(api: KubernetesTransport) -> list[Manifest]:
+    """The PolicyReports of the background scan, which nobody would correct any more; none where they cannot be read."""
+    query = {"labelSelector": "=".join(policy_reports.MANAGED_BY)}
+    try:
+        async with aclosing(all_of(api, POLICY_REPORTS, query=query)) as found:
+            metas = [one.meta async for one in found if one.meta.name == policy_reports.NAME]
+    except InputError as error:
+        command = f"kubectl delete policyreports -A -l {query['labelSelector']}"
+        write.line(f"PolicyReports: kept, since they cannot be listed: {error.what}; {command}", err=True)
+        return []
+    kind = {"apiVersion": POLICY_REPORTS.api_version, "kind": POLICY_REPORTS.kind}
+    return [{**kind, "metadata": {"name": meta.name, "namespace": meta.namespace}} for meta in metas]
 
 
 async def _to_opt_out(api: KubernetesTransport) -> list[str]:

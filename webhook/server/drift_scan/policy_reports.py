@@ -23,7 +23,8 @@ from webhook.k8s.types.meta import ObjectMeta
 from webhook.policy import Endpoint
 
 NAME: Final = "kubevirt-webhook"
-_MANAGED_BY: Final = ("app.kubernetes.io/managed-by", NAME)
+# The label, and its value, by which the reports are found.
+MANAGED_BY: Final = ("app.kubernetes.io/managed-by", NAME)
 
 # Of a namespace. A result takes some 400 bytes; an object may have 1.5 MiB.
 MAX_RESULTS: Final = 500
@@ -71,7 +72,7 @@ class Reports:
 
     async def _own_reports(self) -> dict[str, str]:
         """The uids of this server's reports by namespace."""
-        query = {"labelSelector": "=".join(_MANAGED_BY)}
+        query = {"labelSelector": "=".join(MANAGED_BY)}
         listed = pages(self._api, POLICY_REPORTS, query=query, limit=_PAGE_LIMIT, seconds=_SECONDS)
         async with aclosing(listed):
             metas = [report.meta async for page in listed for report in page.items or ()]
@@ -96,7 +97,7 @@ def empty_report(namespace: str) -> dict[str, Any]:
     return {
         "apiVersion": POLICY_REPORTS.api_version,
         "kind": POLICY_REPORTS.kind,
-        "metadata": {"name": NAME, "namespace": namespace, "labels": dict([_MANAGED_BY])},
+        "metadata": {"name": NAME, "namespace": namespace, "labels": dict([MANAGED_BY])},
         "summary": {"fail": 0, "pass": 0, "warn": 0, "error": 0, "skip": 0},
         "results": [],
     }
