@@ -341,8 +341,12 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
             setting that is missing.
         follows: the policies whose changes of an object this one must see, if they are there.
         pods: what it adds to launcher pods by which nodes are chosen; None: nothing.
+        annotations_decide: whether what a namespace's annotations change or deny is changed or denied whatever the
+            settings say that they do not replace. Else nothing of it is certain where the installed settings cannot be
+            read (`webhook.forecast.certain`).
         judges_what_exists: whether what it says of a new object holds for one that exists, too, so that a scan can find
-            what was admitted without it. Not where it asks what room there is: what exists takes some of that.
+            what was admitted without it (where it validates, but for VMs whose instancetype or preference KubeVirt has
+            captured). Not where it asks what room there is: what exists takes some of that.
     """
 
     name: PolicyName
@@ -358,6 +362,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     admission_policies: Callable[[S], tuple[AdmissionPolicy, ...]] = _nothing_in_cel
     follows: tuple[PolicyName, ...] = ()
     pods: PodAdder[S] | None = None
+    annotations_decide: bool = False
     judges_what_exists: bool = True
 
     def __post_init__(self) -> None:

@@ -255,6 +255,22 @@ def test_an_interrupted_removal_or_installation_is_found_again(api: InstallMemor
     assert install("--dry-run").exit_code == 0
 
 
+def test_a_removal_that_timed_out_is_continued_in_another_namespace_too(api: InstallMemory) -> None:
+    """It said that nothing was installed, while the namespace with the replicas was still there."""
+    install("--namespace=infra-vms")
+    path = "/api/v1/namespaces/infra-vms"
+    ending = api.objects[path]["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    run("uninstall")
+    api.put(path, {"apiVersion": "v1", "kind": "Namespace", "metadata": ending})
+    apart = {"name": "apart", "labels": ending["labels"]}
+    api.put("/api/v1/namespaces/apart", {"apiVersion": "v1", "kind": "Namespace", "metadata": apart})
+
+    assert run("uninstall").output.endswith("\nuninstalled\n")
+    # Of others that only look like one, none.
+    assert list(api.objects) == ["/api/v1/namespaces/apart"]
+    assert run("uninstall").output.endswith("is not installed\n")
+
+
 def test_only_the_namespace_of_the_installation_is_deleted(api: InstallMemory, refused: Refused) -> None:
     """``-n`` is the namespace of the VMs in other commands."""
     install("--namespace=infra-vms")

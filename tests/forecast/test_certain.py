@@ -17,8 +17,11 @@ from webhook import names
 from webhook.admission.audit import NoAudit
 from webhook.admission.reasons import common
 from webhook.facts import NamespaceKey
+from webhook.forecast import certain as certainty
 from webhook.forecast.additions import additions_by
 from webhook.forecast.certain import CertainReviewer, is_uncertain
+from webhook.policies.registry import BY_NAME
+from webhook.policies.sizes.policy import SIZES
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import Settings
 from webhook.settings_file import default_settings
@@ -88,3 +91,22 @@ def test_known_settings_are_those_that_count(world: AttackWorld) -> None:
         assert msgspec.json.encode(certain(world, objects, settings).decision) == msgspec.json.encode(
             of(world, objects, settings).decision
         )
+
+
+def test_a_denial_by_an_annotation_may_depend_on_a_setting_beside_it_unless_its_policy_says_no(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The policy that says nothing about it is the one whose author has not thought of it."""
+    denied = []
+    for world in WORLDS:
+        objects = objects_of(world, names.ENFORCE, is_annotated=True)
+        is_of_vms = (world.endpoint.policy, world.endpoint.resource) == (SIZES, "virtualmachines")
+        if is_of_vms and certain(world, objects).decision.denial:
+            denied.append((world, objects))
+    assert denied
+    policy = msgspec.structs.replace(BY_NAME[SIZES], annotations_decide=False)
+    monkeypatch.setattr(certainty, "BY_NAME", {**BY_NAME, SIZES: policy})
+    for world, objects in denied:
+        said = certain(world, objects).decision
+        assert said.denial is None
+        assert is_uncertain(said.reasons)

@@ -109,6 +109,8 @@ webhooks:
             ("tls: {cert_file: x}", "tls.cert_file", "tls.certFile"),
             ("tls: {certfile: x}", "tls.certfile", "tls.certFile"),
             ("timeoutSeconds: 2", "timeoutSeconds", "webhooks.timeoutSeconds"),
+            # Every other policy has it, too.
+            ("naming: {clusterwide: true}", "naming.clusterwide", "mean naming.clusterWide"),
             ("key-file: 2", "key-file", "tls.keyFile"),
             ("namespace: x", "namespace", "kubevirt.namespace or webhooks.service.namespace"),
             ("webhooks: {namespaceSelector: {zzz: {}}}", "webhooks.namespaceSelector.zzz", "matchExpressions"),

@@ -323,7 +323,10 @@ async def uninstall(
     """
     async with connected(kubeconfig) as api:
         installer = Installer(api, write.line, seconds=seconds)
-        own = await _removable(installer, await _namespace(installer, namespace, "or leave the option out"))
+        place = await _namespace(installer, namespace, "or leave the option out")
+        if namespace is None and not await installer.namespace():
+            place = await installer.ending_namespace() or place
+        own = await _removable(installer, place)
         # What is first goes last: the scheduler, since until then what names it can still be placed, and the reports of
         # the background scan, which a replica may write until it has ended.
         objects = [*await _reports(api), *await _removable_scheduler(api, installer), *own]

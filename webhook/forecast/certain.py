@@ -1,9 +1,9 @@
 """What policies do with a request, also for a user who may not read the installed settings.
 
 By the built-in settings, which stand in for those then, a policy says what the server may not say. So it is evaluated
-without any settings first: what it says without missing one is certain. Else it is certain what follows from the
-annotations of the namespace, which replace settings: the changes and the denial that it does not come to without them.
-All else is not evaluated.
+without any settings first: what it says without missing one is certain. Else, of policies that say so
+(`Policy.annotations_decide`), it is certain what follows from the annotations of the namespace, which replace settings:
+the changes and the denial that it does not come to without them. All else is not evaluated.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from webhook.forecast.additions import additions_by
 from webhook.k8s.types.meta import Namespace
 from webhook.names import PolicyName
 from webhook.policies.instancetypes import reasons as instancetypes
+from webhook.policies.registry import BY_NAME
 from webhook.policy import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import Settings
@@ -65,6 +66,8 @@ class CertainReviewer:
         evaluation = await self._reviewer.evaluate(endpoint, body, deadline)
         if evaluation.decision.code == common.BUG or _is_kubevirts_denial(evaluation):
             return evaluation
+        if not BY_NAME[endpoint.policy].annotations_decide:
+            return _unknown(endpoint, evaluation, common.by_settings)
         return _beyond(endpoint, evaluation, await self._without_annotations.evaluate(endpoint, body, deadline))
 
 

@@ -35,6 +35,7 @@ KEEP_AKS: Final = (
 # As the API server says who owns fields that another manager applies.
 _CONFLICTING: Final = re.compile(r'conflicts? with "(?P<manager>[^"]+)"')
 _SECONDS: Final = 30.0
+_MOST_NAMESPACES: Final = 500
 _POLL_SECONDS: Final = 1.0
 _Lack: TypeAlias = Callable[[Manifest], Awaitable[Shortage | None]]
 
@@ -95,6 +96,15 @@ class Installer:
         subjects = (binding or {}).get("subjects") or ()
         places = (one["namespace"] for one in subjects if one.get("name") == _ACCOUNT and "namespace" in one)
         return str(next(places, ""))
+
+    async def ending_namespace(self) -> str:
+        """The namespace of an installation of which nothing else is left, while it is being deleted; empty: none is."""
+        query = {"labelSelector": f"app.kubernetes.io/name={_ACCOUNT}", "limit": f"{_MOST_NAMESPACES}"}
+        asked = self.api.request("GET", "/api/v1/namespaces", query, seconds=_SECONDS)
+        status, body = await answered(asked, "the cluster", shortage.CHECK_SERVER)
+        found = object_in(body, "namespaces").get("items") or () if status == 200 else ()
+        ending = (one["metadata"]["name"] for one in found if one["metadata"].get("deletionTimestamp"))
+        return str(next(ending, ""))
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group."""

@@ -158,6 +158,8 @@ def _suggest(path: KeyPath, model: type[BaseModel], given: int) -> str:
     likely: list[KeyPath] = [
         place for place in _places(model) if _fold(place[-1]) == _fold(str(key)) and place[:given] == path[:given]
     ]
+    # In another spelling it is meant where it stands, whatever other sections have.
+    likely = [place for place in likely if [*place[:-1]] == parent] or likely
     if not likely and (near := _nearest_choice(str(key), siblings)):
         likely = [(*parent, near)]
     if likely:

@@ -191,7 +191,11 @@ HOST_CPU_UNKNOWN: Final = _shared(
     " node-labeller.kubevirt.io/skip-node keeps it from that.",
 )
 host_cpu_unknown: Final = about(HOST_CPU_UNKNOWN, "%s")
-BY_KUBEVIRT: Final = _shared("skipped", "requested-by-kubevirt", "KubeVirt itself migrates the VM or evicts the pod.")
+BY_KUBEVIRT: Final = _shared(
+    "skipped",
+    "requested-by-kubevirt",
+    "KubeVirt itself sends the request: it migrates the VM, evicts the pod, or writes what was decided before.",
+)
 OWNER_OPTED_OUT: Final = _shared(
     "skipped",
     "owner-opted-out",

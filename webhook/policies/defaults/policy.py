@@ -59,4 +59,5 @@ POLICY: Final = Policy(
     marks=tuple(default.annotation for default in rows.ALL),
     checks=(check_defaults,),
     pods=PodAdder(adds=additions.added_to_next, added=additions.added_to_present),
+    annotations_decide=True,
 )

@@ -85,4 +85,5 @@ POLICY: Final = Policy(
     ),
     marks=(names.INJECTED_INSTANCETYPE_ANNOTATION, names.INJECTED_PREFERENCE_ANNOTATION),
     checks=(check_pools,),
+    annotations_decide=True,
 )

@@ -83,4 +83,5 @@ POLICY: Final = Policy(
     owner_keys=(OwnerKey("spread", OF_TEMPLATE[1:], METADATA[1:], names.SPREADS),),
     marks=(names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
     admission_policies=admission_policies,
+    annotations_decide=True,
 )

@@ -43,4 +43,5 @@ POLICY: Final = Policy(
         REQUIRE_INSTANCETYPE_ANNOTATION: ("true", "false"),
         SIZE_LIMITS_ANNOTATION: (),
     },
+    annotations_decide=True,
 )
