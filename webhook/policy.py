@@ -345,8 +345,9 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
             settings say that they do not replace. Else nothing of it is certain where the installed settings cannot be
             read (`webhook.forecast.certain`).
         judges_what_exists: whether what it says of a new object holds for one that exists, too, so that a scan can find
-            what was admitted without it (where it validates, but for VMs whose instancetype or preference KubeVirt has
-            captured). Not where it asks what room there is: what exists takes some of that.
+            what was admitted without it. Not where it asks what room there is: what exists takes some of that.
+        judges_captured: where it validates, whether that includes VMs whose instancetype or preference KubeVirt has
+            captured. Not where it looks at sizes, or at what these say now: the captured copy counts.
     """
 
     name: PolicyName
@@ -364,6 +365,7 @@ class Policy(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     pods: PodAdder[S] | None = None
     annotations_decide: bool = False
     judges_what_exists: bool = True
+    judges_captured: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

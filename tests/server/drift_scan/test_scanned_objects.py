@@ -22,6 +22,7 @@ from webhook.settings.model import MatchExpression, NamespaceSelector, Settings,
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 VMS = BY_PATH["/mutate/instancetypes/virtualmachines/enforce"]
 VALIDATED = BY_PATH["/validate/instancetypes/virtualmachines/enforce"]
+NAMED, SIZED = (BY_PATH[f"/validate/{policy}/virtualmachines/enforce"] for policy in ("naming", "sizes"))
 SCHEDULING = names.policy_label(names.SCHEDULING)
 
 
@@ -100,6 +101,9 @@ def test_nothing_is_listed_for_what_is_switched_off() -> None:
         (stored(vm(instancetype={"name": "u1", "revisionName": "r"})), VALIDATED, False),
         (stored(vm()) | {"status": {"preferenceRef": {"name": "p"}}}, VALIDATED, False),
         (stored(vm()) | {"status": {"preferenceRef": {"name": "p"}}}, VMS, True),
+        # A name is what it was, whatever KubeVirt has captured.
+        (stored(vm()) | {"status": {"preferenceRef": {"name": "p"}}}, NAMED, True),
+        (stored(vm()) | {"status": {"instancetypeRef": {"name": "u1"}}}, SIZED, False),
     ],
 )
 def test_what_can_be_evaluated(obj: Any, endpoint: Any, evaluated: bool) -> None:

@@ -28,4 +28,5 @@ POLICY: Final = Policy(
         operations=("CREATE",),
     ),
     checks=(check_names,),
+    judges_captured=True,
 )
