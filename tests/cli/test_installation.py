@@ -215,8 +215,13 @@ def test_what_uninstall_keeps_has_the_commands_that_remove_it(api: InstallMemory
     for name in [f"team-{number:02}" for number in range(21)]:
         api.put(f"/api/v1/namespaces/{name}", {"metadata": {"name": name, "labels": {label: "warn", "team": "a"}}})
 
+    before = run("uninstall", "--dry-run").output
     said = run("uninstall").output
-    assert f"\n  kubectl label namespace team-03 {label}-\n" in said
+    afterwards = run("uninstall").output
+    command = f"\n  kubectl label namespace team-03 {label}-\n"
+    assert [command in each for each in (before, said, afterwards)] == [True, True, True]
+    assert "will be kept" in before
+    assert "is not installed\nkept: " in afterwards
     assert f"\n  kubectl annotate namespace apart {annotation}-\n" in said
     assert said.endswith("\n  and 2 commands like these\nuninstalled\n")
 

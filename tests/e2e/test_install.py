@@ -595,8 +595,11 @@ def test_from_install_to_kubectl_and_back(cluster: ControlPlane, tmp_path: Path)
 
 SECTION = re.search(r"^## Install\n(.*?)^## ", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 assert SECTION
-BLOCKS: dict[str, str] = dict(re.findall(r"^```(yaml|console)\n(.*?)^```$", SECTION[1], re.MULTILINE | re.DOTALL))
-COMMANDS = [line.removeprefix("$ ") for line in re.split(r"\n(?=\$ )", BLOCKS["console"].strip())]
+BLOCKS: list[tuple[str, str]] = re.findall(r"^```(yaml|console)\n(.*?)^```$", SECTION[1], re.MULTILINE | re.DOTALL)
+# The first one builds the image.
+(_, *CONSOLES) = (text for kind, text in BLOCKS if kind == "console")
+COMMANDS = [line.removeprefix("$ ") for text in CONSOLES for line in re.split(r"\n(?=\$ )", text.strip())]
+(KUSTOMIZATION,) = (text for kind, text in BLOCKS if kind == "yaml")
 # The namespace that Helm installs into is made first.
 PREPARING = ("kubectl create namespace ", "kubectl label namespace ")
 INSTALLING = [line.split()[0] for line in COMMANDS if not line.startswith(PREPARING)]
@@ -619,7 +622,7 @@ def test_a_command_installs_everything(
     # As a reader does, in an empty directory with what the section names.
     for name in ("manifests", "charts"):
         shutil.copytree(ROOT / name, checkout / name)
-    (checkout / "kustomization.yaml").write_text(with_image(BLOCKS["yaml"]))
+    (checkout / "kustomization.yaml").write_text(with_image(KUSTOMIZATION))
     programs = (helm_program.parent, cluster.binaries, Path(sys.executable).parent)
     environ = {
         **os.environ,

@@ -344,6 +344,14 @@ async def uninstall(
             for command in await _to_opt_out(api):
                 write.line(f"  {command}")
             write.line("uninstalled")
+            return
+        # What is kept counts again after another installation, whatever tool removed this one.
+        if (dry_run or not objects) and (commands := await _to_opt_out(api)):
+            write.line(
+                f"{'will be kept' if objects else 'kept'}: labels and annotations of namespaces; to remove them:"
+            )
+            for command in commands:
+                write.line(f"  {command}")
 
 
 async def _removable(installer: Installer, namespace: str) -> list[Manifest]:
