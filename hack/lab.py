@@ -226,6 +226,8 @@ class Installed(Repeated):
     def __init__(self, plane: ControlPlane, directory: Path) -> None:
         super().__init__()
         self._kube, self._directory = plane.admin, directory
+        # Not beside what users write: their draft would be in force at once.
+        self._settings_file = plane.directory / "settings.yaml"
         self._kubeconfig = plane.kubeconfig_for(*ACCOUNT)
         self._server: subprocess.Popen[bytes] | None = None
         self._settings = ""
@@ -277,14 +279,14 @@ class Installed(Repeated):
 
     def _write(self, settings: str) -> None:
         """Replace the file at once, as a kubelet does: half a file is none."""
-        written = self._directory / "settings.yaml.new"
+        written = self._settings_file.with_suffix(".new")
         written.write_text(settings)
-        written.replace(self._directory / "settings.yaml")
+        written.replace(self._settings_file)
         self._settings = settings
 
     def _start(self) -> None:
-        file, address = self._directory / "settings.yaml", _address()
-        command = [sys.executable, "-m", "webhook", "serve", "--tls=managed", f"--config={file}"]
+        address = _address()
+        command = [sys.executable, "-m", "webhook", "serve", "--tls=managed", f"--config={self._settings_file}"]
         command += [
             f"--kubeconfig={self._kubeconfig}",
             f"--listen={address}:{self._port}",

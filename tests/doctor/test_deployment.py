@@ -19,6 +19,7 @@ SUBJECT_PODS = f"Pods of {NS}/{NS}"
 AWAY = sets(url="https://localhost:8443")
 READY, SPREAD = f"ok {SUBJECT}: ready", f"ok {SUBJECT_PODS}: spread"
 ASKED = f"/api/v1/namespaces/{NS}/services/https:{NS}:webhooks/proxy/healthz"
+UNKNOWN_REACH = f"unknown Service {NS}/{NS}: reach-unknown"
 REACHABLE, UNREACHABLE = f"ok Service {NS}/{NS}: reachable", f"failure Service {NS}/{NS}: unreachable"
 
 
@@ -106,11 +107,12 @@ def reply(status: int, body: dict[str, Any] | str) -> Any:
         (reply(503, denial("remote error: tls: alert")), [REACHABLE]),
         (reply(503, denial("dial tcp 10.1.2.3:8443: timeout")), [UNREACHABLE]),
         (reply(503, denial("dial tcp 10.1.2.3:8443: refused")), [UNREACHABLE]),
-        # What says nothing about connections is left to other checks.
-        *((reply(503, denial("no endpoints available")), []), (reply(503, denial("services is forbidden")), [])),
-        *((reply(503, "no healthy upstream"), []), (lost, [])),
+        # What says nothing about connections is not known; other checks say what is missing.
+        (reply(503, denial("no endpoints available")), [UNKNOWN_REACH]),
+        (reply(503, "no healthy upstream"), [UNKNOWN_REACH]),
+        *((reply(403, denial("services is forbidden")), []), (lost, [])),
     ],
-    ids=["answer", "TLS alert", "drops", "rejects", "no endpoints", "forbidden", "load balancer", "no answer"],
+    ids=["answer", "TLS alert", "drops", "rejects", "no endpoints", "load balancer", "forbidden", "no answer"],
 )
 async def test_whether_there_is_a_connection(
     world: DoctorWorld, answer: Any, expected: list[str], monkeypatch: pytest.MonkeyPatch
