@@ -50,8 +50,8 @@ CONTEXT: Final = "kubevirt-webhook-lab"
 INSTALLED: Final = "kubevirt-webhook"
 
 BEGINNING = """
-A lab: Kubernetes {version} with {kinds}, until Ctrl-C. It has no kubelet: pods are
-created and get a node, and no container runs. {labelled}
+A lab: Kubernetes {version} with {kinds}, until Ctrl-C, which deletes its directory with what
+you have put there. It has no kubelet: pods are created and get a node, and no container runs. {labelled}
 CONTRIBUTING.md says what cannot be tried here.
 
 In a second terminal:
