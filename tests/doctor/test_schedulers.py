@@ -15,7 +15,7 @@ from webhook.doctor.installation import DEPLOYMENTS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
 from webhook.doctor.schedulers import check_profile, check_schedulers
 from webhook.findings import Finding
-from webhook.k8s.resources import CONFIG_MAPS, LEASES, PENDING_PODS, PODS
+from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
 
 PLACE = "kubevirt-scheduler"
@@ -105,6 +105,19 @@ async def test_the_health_of_one(world: DoctorWorld, change: Change, expected: s
     assert why in found.found
     assert ("devicetaintrules" in found.found) is (found.code == "not-synced")
     assert expected != "ok available" or world.clock.slept == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict"), [(None, "warning"), ("off", "warning"), ("audit", "failure"), ("enforce", "failure")]
+)
+async def test_one_that_nothing_uses_yet_is_no_failure(world: DoctorWorld, mode: str | None, verdict: str) -> None:
+    """The built-in settings declare one, which not every cluster has: each of these was a failure after installing."""
+    world.server.put(NAMESPACES, "demo")
+    if mode:
+        world.opt_in("shop", scheduling=mode)
+    found = await health(world, NO_LEASE)
+    assert (found.verdict, found.code) == (verdict, "unavailable")
+    assert "schedulers: {}" in found.todo
 
 
 @pytest.mark.parametrize(("seconds", "least"), [(15, 4), (60, 15), (137, 34)])

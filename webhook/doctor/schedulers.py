@@ -41,10 +41,14 @@ _PATIENCE: Final = 60.0
 # VMIs that are read to confirm waiting pods: enough to find two namespaces with such pods.
 _MOST_VMIS: Final = 100
 _RETRY: Final = "run doctor again; while this is unknown, schedulerName is not set, unless assumeAlive is true"
+# The built-in settings declare one, which not every cluster wants.
+_START: Final = (
+    'start it, install one with "kubevirt-webhook install --with scheduler", or write schedulers: {} for none'
+)
 # By the state of a scheduler: its finding, and what to do.
 _FINDINGS: Final = {
     "available": (ok, ""),
-    "unavailable": (failure, "start it; while it is unavailable, VMs use default-scheduler"),
+    "unavailable": (failure, f"{_START}; while it is unavailable, VMs use default-scheduler"),
     "unknown": (unknown, _RETRY),
 }
 # What a scheduler writes while it waits for a list that it does not get. Source: client-go's reflector.
@@ -92,8 +96,19 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
     # The health check counts a Lease's age from when it first saw it, which is when this check began.
     is_renewed = health.state == "available" and health_check.kind == "lease"
     why = f"Lease {health_check.namespace}/{health_check.name} has not expired" if is_renewed else health.why
+    if health.state == "unavailable":
+        return [await _unavailable(installation, subject, why)]
     finding, todo = _FINDINGS[health.state]
     return [finding(health.state, subject, f"{health.state}: {why}", todo)]
+
+
+async def _unavailable(installation: Installation, subject: str, why: str) -> Finding:
+    """The finding for a scheduler that is unavailable: a failure, unless no namespace has opted in to what needs it."""
+    finding, todo = _FINDINGS["unavailable"]
+    modes = await installation.modes(names.SCHEDULING)
+    if not isinstance(modes, Unavailable) and all(mode in (names.OFF, "") for mode in modes.values()):
+        finding, todo = warning, f"before a namespace opts in to scheduling, {_START}"
+    return finding("unavailable", subject, f"unavailable: {why}", todo)
 
 
 async def _check_lease(installation: Installation, scheduler: SchedulerSettings, live: FileGap) -> Finding:
@@ -107,8 +122,7 @@ async def _check_lease(installation: Installation, scheduler: SchedulerSettings,
         state.observe(lease, now, installation.clock.wall())
         health = state.health(now)
         if lease is None or health.state == "unavailable":
-            finding, todo = _FINDINGS["unavailable"]
-            return finding("unavailable", subject, f"unavailable: {health.why}", todo)
+            return await _unavailable(installation, subject, health.why)
     return unreadable(subject, live)
 
 

@@ -183,7 +183,7 @@ SCHEDULER_UNAVAILABLE: Final = _skipped(
     "The scheduler's Lease has expired, or pods wait for it and it does not look at them. The VM uses"
     " default-scheduler, so that it starts.",
     "Nothing, as the owner of a VM. As an admin, check the scheduler's pods and its Lease; `kubevirt-webhook doctor`"
-    " shows both.",
+    " shows both. If you want no scheduler for VMs, the settings need `schedulers: {}`.",
 )
 unavailable: Final = about_two(
     SCHEDULER_UNAVAILABLE, f"scheduler %q is unavailable (%s); {UNSET}, the VM uses {_DEFAULT}"
