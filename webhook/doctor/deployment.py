@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from webhook.doctor.installation import Deployment, Installation
 from webhook.errors import Unavailable
 from webhook.findings import Finding, check, failure, ok, readable, unknown, unreadable, warning
-from webhook.install.shortage import REMEDY, StartProblem, denied_pods, why_unreachable, worst_problem
+from webhook.install.shortage import REMEDY, StartProblem, Unproxied, denied_pods, why_unreachable, worst_problem
 from webhook.install.stored_settings import NAME
 from webhook.k8s.client.proxies import goes_through_proxy
 from webhook.k8s.resources import PODS, Resource
@@ -128,7 +128,7 @@ async def check_reach(installation: Installation) -> list[Finding]:
         return [*findings, unreadable(subject, installation.reader.api)]
     why = await why_unreachable(installation.reader.api, service.namespace, service.name)
     if isinstance(why, Unavailable):
-        if not why.why.startswith("status 5"):
+        if not isinstance(why, Unproxied):
             return findings  # Other checks name what is missing: a permission, the Service, or the API server.
         what = f"not known whether the API server reaches a replica: its proxy for Services answers with {why.why}"
         look = f"kubectl -n {service.namespace} get endpointslices -l kubernetes.io/service-name={service.name}"

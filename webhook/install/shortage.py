@@ -149,6 +149,10 @@ REMEDY: Final = (
 )
 
 
+class Unproxied(Unavailable, frozen=True):
+    """The API server's proxy for Services fails otherwise than by a connection, of which nothing is known then."""
+
+
 async def why_unreachable(api: Requests, namespace: str, name: str) -> str | Unavailable:
     """Why the API server has no connection to a replica of a Service, as a clause; empty: it has one.
 
@@ -178,7 +182,9 @@ async def _try(api: Requests, path: str) -> str | Unavailable:
     if (not answer.reason and status < 500) or "remote error: tls" in answer.text:
         # The replica's own answer, or a TLS alert by a replica that asks for a client certificate.
         return ""
-    return answer.text if "dial tcp" in answer.text else Unavailable(f"status {status}")
+    if "dial tcp" in answer.text:
+        return answer.text
+    return Unproxied(f"status {status}") if status >= 500 else Unavailable(f"status {status}")
 
 
 # Waiting reasons of a container whose start has not failed.
