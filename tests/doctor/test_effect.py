@@ -57,9 +57,16 @@ async def test_outcomes(world: DoctorWorld, change: Change, expected: list[str])
 async def test_what_a_replica_reports(world: DoctorWorld, metric: str, labels: str, value: int, verdict: str) -> None:
     name = f"kubevirt_webhook_{metric}"
 
-    told = await world.told(check_effect, reply(f"{name}{labels} {value}\n"))
+    opted_in = 'kubevirt_webhook_namespaces{policy="scheduling",mode="warn"} 1'
+    told = await world.told(check_effect, reply(f"{name}{labels} {value}\n{opted_in}\n"))
 
     assert told == [f"{verdict} metrics: metric:{name}", SCHEDULED]
+
+
+async def test_a_scheduler_that_no_namespace_has_opted_in_to_is_not_missed(world: DoctorWorld) -> None:
+    unavailable = 'kubevirt_webhook_scheduler_available{scheduler="kubevirt"} 0'
+    opted_in = 'kubevirt_webhook_namespaces{policy="sizes",mode="warn"} 1'
+    assert await world.told(check_effect, reply(f"{unavailable}\n{opted_in}\n")) == [HEALTHY, SCHEDULED]
 
 
 async def test_a_server_elsewhere_is_not_asked(world: DoctorWorld) -> None:

@@ -76,6 +76,14 @@ def _scans(failed: str, finished: str) -> Series:
     return _ours("drift_scans_total", failed, result="failed") | _ours("drift_scans_total", finished, result="finished")
 
 
+def _scheduler(values: str) -> Series:
+    return _ours("scheduler_available", values, scheduler="kubevirt")
+
+
+def _opted_in(policy: str) -> Series:
+    return _ours("namespaces", "2x40", policy=policy, mode="warn")
+
+
 def _slow(**buckets: str) -> Series:
     return {f'{DURATIONS}{{{NAME},le="{le}"}}': values for le, values in buckets.items()}
 
@@ -109,7 +117,12 @@ CASES: dict[str, AlertCase] = {
     ),
     "KubevirtWebhookBundleMismatch": _of_label("ca_bundle_match", "0x40", "1x40", configuration="a"),
     "KubevirtWebhookStale": _of_label("staleness_seconds", "0+60x40", "60x40", watch="nodes"),
-    "KubevirtWebhookSchedulerDown": _of_label("scheduler_available", "0x40", "1x40", scheduler="kubevirt"),
+    # Without a namespace that opted in to scheduling, none is missed.
+    "KubevirtWebhookSchedulerDown": AlertCase(
+        _scheduler("0x40") | _opted_in("scheduling"),
+        {**IN, "scheduler": "kubevirt"},
+        [_scheduler("1x40") | _opted_in("scheduling"), _scheduler("0x40"), _scheduler("0x40") | _opted_in("sizes")],
+    ),
     # The series of a reason is there only once there was one.
     "KubevirtWebhookPreemptorUnknown": AlertCase(
         _ours("decisions_total", "_x70 1x70", policy="preemption", reason="user-not-known"),

@@ -29,6 +29,7 @@ _LATE: Final = f"a watch has not been up to date for more than {_STALE_SECONDS:.
 _UNTRUSTED: Final = "a caBundle does not verify the certificate that the replica serves"
 _RETRIED: Final = "certificate rotation has failed and was retried"
 _SEE: Final = 'see the findings of the check "schedulers"'
+_OPTED_IN: Final = "kubevirt_webhook_namespaces"
 # Metrics, each with its values that show a fault, the verdict, the fault, and what to do.
 _ALARMS: Final[tuple[tuple[str, Callable[[float], bool], Verdict, str, str], ...]] = (
     ("ca_bundle_match", lambda value: value == 0, "failure", _UNTRUSTED, _LOG),
@@ -67,10 +68,13 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
         samples = [sample for family in families for sample in family.samples]
     except (ValueError, KeyError, IndexError):
         return [unreadable("metrics", Unavailable("the replica's answer is not in the Prometheus text format"))]
+    # A scheduler that no namespace has opted in to is no fault: without a setting, one is declared.
+    is_scheduling = any(each.name == _OPTED_IN and each.labels.get("policy") == names.SCHEDULING for each in samples)
     findings = []
     for metric, is_fault, verdict, fault, todo in _ALARMS:
         name = f"kubevirt_webhook_{metric}"
-        if any(sample.name == name and is_fault(sample.value) for sample in samples):
+        is_missed = is_scheduling or metric != "scheduler_available"
+        if is_missed and any(sample.name == name and is_fault(sample.value) for sample in samples):
             what = f"a replica reports: {fault} ({name})"
             findings.append(finding(verdict, f"metric:{name}", "metrics", what, todo))
     return findings or [ok("metrics-healthy", "metrics", "a replica reports no faults")]

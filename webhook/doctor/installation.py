@@ -180,13 +180,8 @@ class Installation:
 
     def mode(self, namespace: Namespace, policy: names.PolicyName) -> str:
         """The mode of a policy there; empty for none, or the invalid value of the label."""
-        section = self.settings.policies.get(policy)
-        if section is None or namespace.meta.name in self.settings.every_excluded_namespace:
-            return ""
-        label = namespace.meta.label(names.policy_label(policy))
-        if label is None:
-            return names.ENFORCE if section.cluster_wide else ""
-        return label
+        meta = namespace.meta
+        return self.settings.written_mode(policy, meta.name or "", meta.labels or {})
 
 
 def _has(live: Any, planned: Any) -> bool:

@@ -84,7 +84,7 @@ def _coverage(installation: Installation, namespaces: Sequence[Namespace]) -> Fi
     what = "; ".join([pluralize(len(namespaces), "namespace"), *texts])
     if is_any:
         return ok("opted-in", "coverage", what)
-    todo = f"opt one in: kubectl label namespace NAME {next(iter(_LABELS), '')}=audit"
+    todo = f"opt one in: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}={names.WARN}"
     return warning("none-opted-in", "coverage", f"0 of {what}", todo)
 
 

@@ -9,6 +9,7 @@ absent, unknown keys are denied, and values are not converted. A policy's sectio
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -19,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from webhook.names import PolicyName
+from webhook.names import ENFORCE, PolicyName, policy_label
 from webhook.settings.fields import (
     OFF_BY_DEFAULT,
     STDOUT,
@@ -496,7 +497,7 @@ class _AfterPolicies(Section):
 class Settings(_AfterPolicies, _BeforePolicies):
     """The settings of kubevirt-webhook."""
 
-    @property
+    @cached_property
     def every_excluded_namespace(self) -> frozenset[str]:
         """Namespaces that no webhook matches, with kube-system and those of KubeVirt and kubevirt-webhook."""
         own = ("kube-system", self.webhooks.service.namespace, self.kubevirt.namespace or "kubevirt")
@@ -528,6 +529,15 @@ class Settings(_AfterPolicies, _BeforePolicies):
         """The section of a policy."""
         section: PolicySettings = getattr(self, policy)
         return section
+
+    def written_mode(self, policy: PolicyName, namespace: str, labels: Mapping[str, str]) -> str:
+        """The mode that a namespace's labels, or the settings, choose for a policy; empty for none.
+
+        It is the label's value even where that is no mode, which has the policy off there.
+        """
+        if namespace in self.every_excluded_namespace:
+            return ""
+        return labels.get(policy_label(policy), ENFORCE if self.policy(policy).cluster_wide else "")
 
     @property
     def watched_schedulers(self) -> dict[str, SchedulerSettings]:

@@ -82,11 +82,9 @@ def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy
     if not all(expression.accepts(labels.get(expression.key)) for expression in selector):
         return frozenset()
 
-    def is_enforced(policy: PolicyName) -> bool:
-        default = names.ENFORCE if settings.policy(policy).cluster_wide else ""
-        return labels.get(names.policy_label(policy), default) == names.ENFORCE
-
-    return frozenset(filter(is_enforced, {endpoint.policy for kind in SCANNED_KINDS for endpoint in kind.endpoints}))
+    policies = {endpoint.policy for kind in SCANNED_KINDS for endpoint in kind.endpoints}
+    modes = ((policy, settings.written_mode(policy, meta.name or "", labels)) for policy in policies)
+    return frozenset(policy for policy, mode in modes if mode == names.ENFORCE)
 
 
 def is_evaluated(endpoint: Endpoint, stored: Unstructured) -> bool:
