@@ -15,9 +15,9 @@ from prometheus_client import generate_latest
 from tests import builders
 from tests.builders import installed
 from tests.review.memory import MemoryCluster
+from webhook import names
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
-from webhook import names
 from webhook.facts import KubeVirtKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import ClusterConfig

@@ -38,9 +38,7 @@ def metrics_state(
         excluded = current.every_excluded_namespace
         # Thousands of namespaces have the same labels.
         alike = Counter(
-            tuple((each.meta.labels or {}).items())
-            for each in cluster.namespaces()
-            if each.meta.name not in excluded
+            tuple((each.meta.labels or {}).items()) for each in cluster.namespaces() if each.meta.name not in excluded
         )
         counts: Counter[tuple[str, ...]] = Counter()
         for labels, count in alike.items():
