@@ -6,6 +6,7 @@ import pytest
 from aiohttp import web
 
 from tests.doctor.world import METRICS, Change, DoctorWorld, both, forbid, lost, put, remove
+from webhook import names
 from webhook.doctor.effect import check_effect
 from webhook.k8s.resources import NAMESPACES, PODS
 from webhook.kubevirt.resources import VMIS
@@ -73,6 +74,41 @@ async def test_a_server_elsewhere_is_not_asked(world: DoctorWorld) -> None:
     world.url = "https://localhost:8443"
     assert await world.problems(check_effect) == ["unknown metrics: metrics-not-read"]
     assert world.server.requests(METRICS) == []
+
+
+def no_scheduler(it: DoctorWorld) -> None:
+    it.set("scheduling", schedulers={}, spread="hostname")
+
+
+CONSTRAINTS = [{"topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}]
+SPREAD = "ok VMs: vms-spread"
+
+
+async def test_without_a_scheduler_the_default_one_is_right_and_constraints_are_looked_for(world: DoctorWorld) -> None:
+    def constrained(it: DoctorWorld) -> None:
+        it.launcher("a", topologySpreadConstraints=CONSTRAINTS)
+
+    def annotated(it: DoctorWorld) -> None:
+        it.launcher("out", annotations={names.SPREAD_ANNOTATION: "off"})
+        it.launcher("zones", annotations={names.SPREAD_ANNOTATION: "zone"})
+        it.launcher("removed", annotations={names.INJECTED_SPREAD_ANNOTATION: "hostname"})
+
+    assert await world.told(check_effect, no_scheduler, constrained, annotated) == [HEALTHY, SPREAD]
+
+    *_, finding = await world.run(check_effect, launch("b"))
+    assert (finding.verdict, finding.code) == ("warning", "vms-not-spread")
+    assert finding.found.startswith("1 VM (of 5 launcher pods ")
+    assert finding.found.endswith("demo/b")
+
+
+async def test_an_owner_who_wants_constraints_is_looked_at_where_the_settings_want_none(world: DoctorWorld) -> None:
+    world.launcher("a", "kubevirt", annotations={names.SPREAD_ANNOTATION: "hostname"})
+    assert await world.told(check_effect) == [HEALTHY, SCHEDULED, "warning VMs: vms-not-spread"]
+
+
+async def test_a_policy_that_sets_nothing_misses_nothing(world: DoctorWorld) -> None:
+    world.set("scheduling", schedulers={})
+    assert await world.told(check_effect, launch("a")) == [HEALTHY]
 
 
 async def test_vms_that_were_passed_over(world: DoctorWorld) -> None:

@@ -225,14 +225,23 @@ class DoctorWorld:
         self.server.put(PODS, f"{NS}-{name}", NS, metadata=metadata, spec=spec, status=status or ready)
 
     def launcher(
-        self, name: str, scheduler: str = "default-scheduler", namespace: str = "demo", phase: str = "Running"
+        self,
+        name: str,
+        scheduler: str = "default-scheduler",
+        namespace: str = "demo",
+        phase: str = "Running",
+        annotations: Any = None,
+        **spec: Any,
     ) -> None:
-        self._put_launcher(name, namespace, {"schedulerName": scheduler}, phase)
+        self._put_launcher(name, namespace, {"schedulerName": scheduler, **spec}, phase, annotations)
 
-    def _put_launcher(self, name: str, namespace: str, spec: Json, phase: str = "Running") -> None:
+    def _put_launcher(
+        self, name: str, namespace: str, spec: Json, phase: str = "Running", annotations: Any = None
+    ) -> None:
         owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": name, "uid": name}
         labels, owners = {"kubevirt.io": "virt-launcher"}, [owner | {"controller": True}]
-        metadata, status = {"labels": labels, "ownerReferences": owners}, {"phase": phase}
+        metadata = {"labels": labels, "ownerReferences": owners, "annotations": annotations}
+        status = {"phase": phase}
         self.server.put(PODS, f"virt-launcher-{name}", namespace, metadata=metadata, spec=spec, status=status)
 
     def lease(self, ago: float = 2.0, seconds: int = 15) -> None:

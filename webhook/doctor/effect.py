@@ -1,9 +1,9 @@
-"""What the policies achieve: what a replica's metrics report, and VMs that the default scheduler placed."""
+"""What the policies achieve: what a replica's metrics report, and VMs that the policy scheduling missed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -13,11 +13,17 @@ from webhook.errors import Unavailable
 from webhook.findings import Finding, Verdict, check, finding, ok, readable, unknown, unreadable, warning
 from webhook.k8s.client.api import ApiConnectionError, Forbidden
 from webhook.k8s.paths import object_path
-from webhook.k8s.resources import PODS
+from webhook.k8s.resources import NAMESPACES, PODS
+from webhook.k8s.types.core import Pod
 from webhook.kubevirt.resources import VMIS
+from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.text import pluralize
 
+# Namespace and name of a VM.
+VmKey: TypeAlias = tuple[str, str]
 _CHECK: Final = "effect"
+# Values that set a constraint on any nodes; one on zones alone requires nodes with zones.
+_SPREADS: Final = ("hostname", "both")
 _LAUNCHERS: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
 _STALE_SECONDS: Final = 120.0
 _REACH: Final = (
@@ -82,31 +88,86 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
 
 @check(_CHECK)
 async def _check_launchers(installation: Installation) -> list[Finding]:
-    """Look for VMs without a scheduler of their owner's choice that the default scheduler placed."""
-    modes = await installation.modes(names.SCHEDULING)
-    if isinstance(modes, Unavailable):
+    """Look for VMs without what the policy sets where it is enforced, and their owners did not."""
+    namespaces = await installation.reader.all(NAMESPACES)
+    if isinstance(namespaces, Unavailable):
         return []  # Another check reports it.
-    enforcing = {name for name, mode in modes.items() if mode == names.ENFORCE}
-    if not enforcing:
+    settings = installation.settings.of(SchedulingSettings)
+    # What the policy sets in each namespace that enforces it.
+    enforced = {
+        namespace.meta.name or "": settings.with_annotations(namespace.meta.annotations or {})
+        for namespace in namespaces
+        if installation.mode(namespace, names.SCHEDULING) == names.ENFORCE
+    }
+    if not enforced:
         return []
     pods = readable("VMs", await installation.reader.all(PODS, query=_LAUNCHERS))
-    launchers = [pod for pod in pods if pod.meta.namespace in enforcing and pod.status.phase in ("Pending", "Running")]
-    # Namespace and name of the VMs whose pods the default scheduler places, each once.
-    placed: dict[tuple[str, str], None] = {}
-    for pod in launchers:
-        owner = pod.meta.controller_owner()
-        if owner and owner.name and pod.spec.scheduler_name == names.DEFAULT_SCHEDULER:
-            placed[pod.meta.namespace or "", owner.name] = None
-    chosen: set[tuple[str, str]] = set()
+    launchers = [
+        Launcher(pod, owner.name, enforced[namespace])
+        for pod in pods
+        if (namespace := pod.meta.namespace or "") in enforced
+        and pod.status.phase in ("Pending", "Running")
+        and (owner := pod.meta.controller_owner())
+        and owner.name
+    ]
+    total = f"{pluralize(len(launchers), 'launcher pod')} in namespaces that enforce scheduling"
+    findings = []
+    if any(each.scheduler_name in each.schedulers for each in enforced.values()):
+        missed = await _unscheduled(installation, launchers)
+        what = f"{total}; all have the scheduler that the policy or the owner set"
+        found = f"under {names.DEFAULT_SCHEDULER} although their owners set no scheduler"
+        findings.append(_compare(missed, "vms-missed", found, total) or ok("vms-scheduled", "VMs", what))
+    if any(each.wants_spread for each in launchers) or any(each.spread in _SPREADS for each in enforced.values()):
+        missed = list(dict.fromkeys(each.vm for each in launchers if each.wants_spread and not each.is_spread))
+        what = f"{total}; all have the topology spread constraints that the policy or the owner set"
+        found = "without topology spread constraints although their owners set none"
+        findings.append(_compare(missed, "vms-not-spread", found, total) or ok("vms-spread", "VMs", what))
+    return findings
+
+
+class Launcher(NamedTuple):
+    """A launcher pod, the name of its VM, and what the policy sets in its namespace."""
+
+    pod: Pod
+    name: str
+    settings: SchedulingSettings
+
+    @property
+    def vm(self) -> VmKey:
+        """Its VM."""
+        return self.pod.meta.namespace or "", self.name
+
+    @property
+    def wants_spread(self) -> bool:
+        """Whether the policy sets a constraint that does not depend on the nodes, unless its owner removed it."""
+        own = self.pod.meta.annotation(names.SPREAD_ANNOTATION) or self.settings.spread
+        return own.strip() in _SPREADS and not self.pod.meta.annotation(names.INJECTED_SPREAD_ANNOTATION)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether it has constraints, whoever set them."""
+        return bool(self.pod.spec.topology_spread_constraints)
+
+
+async def _unscheduled(installation: Installation, launchers: Iterable[Launcher]) -> list[VmKey]:
+    """The VMs, each once, that the default scheduler places although the policy sets another, and the owner none."""
+    placed = dict.fromkeys(
+        each.vm
+        for each in launchers
+        if each.settings.scheduler_name in each.settings.schedulers
+        and each.pod.spec.scheduler_name == names.DEFAULT_SCHEDULER
+    )
+    chosen: set[VmKey] = set()
     for namespace in sorted({namespace for namespace, _ in placed}):
         vmis = readable("VMs", await installation.reader.all(VMIS, namespace))
         chosen |= {(namespace, vmi.meta.name or "") for vmi in vmis if vmi.scheduler_name}
-    missed = ["/".join(vm) for vm in placed if vm not in chosen]
-    total = pluralize(len(launchers), "launcher pod")
+    return [vm for vm in placed if vm not in chosen]
+
+
+def _compare(missed: Sequence[VmKey], code: str, found: str, total: str) -> Finding | None:
+    """The warning of VMs that lack something; None where there are none."""
     if not missed:
-        what = f"{total} in namespaces that enforce scheduling; all have the scheduler that the policy or the owner set"
-        return [ok("vms-scheduled", "VMs", what)]
-    what = f"{pluralize(len(missed), 'VM')} (of {total} in namespaces that enforce scheduling) run under"
-    what += f" {names.DEFAULT_SCHEDULER} although their owners set no scheduler, for example {missed[0]}"
+        return None
+    what = f"{pluralize(len(missed), 'VM')} (of {total}) {found}, for example {'/'.join(missed[0])}"
     todo = "migrate or restart VMs that are older than the opt-in; for others search the audit lines of their pods"
-    return [warning("vms-missed", "VMs", what, todo)]
+    return warning(code, "VMs", what, todo)

@@ -169,7 +169,7 @@ class Installation:
         """The value of the spread setting for launcher pods there; ``off`` where the policy does not act."""
         if self.mode(namespace, names.SCHEDULING) != names.ENFORCE:
             return names.OFF
-        return namespace.meta.annotation(names.SPREAD_ANNOTATION) or self.settings.of(SchedulingSettings).spread
+        return self.settings.of(SchedulingSettings).with_annotations(namespace.meta.annotations or {}).spread
 
     async def modes(self, policy: names.PolicyName) -> dict[str, str] | Unavailable:
         """The modes of a policy by namespace."""
