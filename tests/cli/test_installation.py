@@ -455,6 +455,13 @@ def test_cleanup_tells_what_it_could_not_change(api: InstallMemory, golden: Gold
     golden(result.stderr)
 
 
+def test_a_dry_run_of_cleanup_answers_while_we_are_called(installed: InstallMemory, golden: Golden) -> None:
+    put_vm(installed, "web")
+    result = run("cleanup", "--dry-run")
+    assert (result.exit_code, installed.wrote) == (0, [])
+    golden(result.output)
+
+
 def test_cleanup_refuses_while_we_are_called(installed: InstallMemory, refused: Refused) -> None:
     put_vm(installed, "web")
     refused(run("cleanup"))

@@ -120,6 +120,12 @@ async def test_one_that_nothing_uses_yet_is_no_failure(world: DoctorWorld, mode:
     assert "schedulers: {}" in found.todo
 
 
+async def test_no_scheduler_is_as_it_should_be_while_no_namespace_wants_one(world: DoctorWorld) -> None:
+    declare(None)(world)
+    world.opt_in("demo", sizes="enforce")
+    assert await world.told(check_schedulers) == ["ok settings: none-needed"]
+
+
 @pytest.mark.parametrize(("seconds", "least"), [(15, 4), (60, 15), (137, 34)])
 async def test_an_old_lease_is_watched_for_a_quarter_of_its_duration(
     world: DoctorWorld, seconds: int, least: int

@@ -444,11 +444,13 @@ async def cleanup(
 ) -> int:
     """Remove the annotations, schedulers and topology spread constraints that kubevirt-webhook wrote into VMs.
 
-    Run `kubevirt-webhook uninstall` first, and end trials. Exit status 1 if a VM could not be changed, or if what was
+    Run `kubevirt-webhook uninstall` first, and end trials; `--dry-run` also answers before. Exit status 1 if a VM could not be changed, or if what was
     removed has been put back.
     """
     async with connected(kubeconfig) as api:
-        await _require_uncalled(api)
+        called = await _find_calls(api)
+        if called and not dry_run:
+            raise called
         place = namespace or ""
         tasks = await cleaning.tasks(api, place, schedulers, allow_restart_required=allow_restart_required)
         write.line(f"cluster: {visible(api.cluster)}")
@@ -474,21 +476,23 @@ async def cleanup(
         if vmis or pods:
             objects = f"{pluralize(vmis, 'VMI')} and {pluralize(pods, 'launcher pod')}"
             write.line(f"{objects} have annotations of kubevirt-webhook until their VMs stop")
+        if called:
+            write.line(f"nothing can be cleaned yet: {called}")
         return int(failed > 0)
 
 
-async def _require_uncalled(api: KubernetesTransport) -> None:
-    """Check that no webhook of this server is registered, under whatever name, or raise an `InputError`."""
+async def _find_calls(api: KubernetesTransport) -> InputError | None:
+    """What keeps VMs from being cleaned: webhooks of this server, under whatever name; None where there are none."""
     present = await own_configurations(api)
     if not present:
-        return
+        return None
     titles = [(kind, one.meta.name or "") for kind, one in present]
     what = "the API server still calls kubevirt-webhook, which would put back what a cleanup removes"
     # Of an installation there is more to remove than its configurations.
     fix = 'run "kubevirt-webhook uninstall" first'
     if not {name for _, name in titles} & {names.FIRST_CONFIGURATION, names.LAST_CONFIGURATION}:
         fix = f"end the trial or the tool that made them, or delete them: {deletion_command(titles)}"
-    raise InputError(what, ", ".join(" ".join(each) for each in titles), fix)
+    return InputError(what, ", ".join(" ".join(each) for each in titles), fix)
 
 
 @click.command("hand-over")

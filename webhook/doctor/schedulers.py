@@ -66,8 +66,11 @@ async def check_schedulers(installation: Installation) -> list[Finding]:
     if not declared and scheduling.spread != names.OFF:
         return [ok("none-needed", "settings", "declare no scheduler; topology spread constraints need none")]
     if not declared:
-        what = "declare no scheduler, so the scheduling policy has no effect"
-        return [warning("none-declared", "settings", what, "declare a scheduler under schedulers")]
+        what = "declare no scheduler, so the policy scheduling sets none"
+        if not await _is_wanted(installation):
+            return [ok("none-needed", "settings", f"{what}; no namespace has opted in to it")]
+        todo = "declare a scheduler under schedulers, or set scheduling.spread for topology spread constraints"
+        return [warning("none-declared", "settings", f"{what}, and no topology spread constraints", todo)]
     findings: list[Finding] = []
     if name not in declared:
         what = f'set schedulerName to "{name}", which is not declared under schedulers'
@@ -105,10 +108,15 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
 async def _unavailable(installation: Installation, subject: str, why: str) -> Finding:
     """The finding for a scheduler that is unavailable: a failure, unless no namespace has opted in to what needs it."""
     finding, todo = _FINDINGS["unavailable"]
-    modes = await installation.modes(names.SCHEDULING)
-    if not isinstance(modes, Unavailable) and all(mode in (names.OFF, "") for mode in modes.values()):
+    if not await _is_wanted(installation):
         finding, todo = warning, f"before a namespace opts in to scheduling, {_START}"
     return finding("unavailable", subject, f"unavailable: {why}", todo)
+
+
+async def _is_wanted(installation: Installation) -> bool:
+    """Whether a namespace has opted in to scheduling, as far as namespaces can be read."""
+    modes = await installation.modes(names.SCHEDULING)
+    return isinstance(modes, Unavailable) or any(mode not in (names.OFF, "") for mode in modes.values())
 
 
 async def _check_lease(installation: Installation, scheduler: SchedulerSettings, live: FileGap) -> Finding:

@@ -169,7 +169,8 @@ instancetype_unreadable: Final = about(
 UNDECLARED: Final = _skipped(
     "scheduler-undeclared",
     "The scheduler that should be set is not declared in the settings.",
-    f"Add it to schedulers in the settings, or correct the namespace's annotation {names.SCHEDULER_NAME_ANNOTATION}.",
+    f"Add it to schedulers in the settings, or correct the namespace's annotation {names.SCHEDULER_NAME_ANNOTATION}. If"
+    " you want no scheduler for VMs, nothing; scheduling.spread spreads them without one.",
 )
 undeclared: Final = about(
     UNDECLARED,
