@@ -444,8 +444,8 @@ async def cleanup(
 ) -> int:
     """Remove the annotations, schedulers and topology spread constraints that kubevirt-webhook wrote into VMs.
 
-    Run `kubevirt-webhook uninstall` first, and end trials; `--dry-run` also answers before. Exit status 1 if a VM could not be changed, or if what was
-    removed has been put back.
+    Run `kubevirt-webhook uninstall` first, and end trials; `--dry-run` also answers before. Exit status 1 if a VM could
+    not be changed, or if what was removed has been put back.
     """
     async with connected(kubeconfig) as api:
         called = await _find_calls(api)
