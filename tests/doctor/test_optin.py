@@ -114,6 +114,15 @@ def excluded(mode: str) -> Change:
     return lambda world: world.opt_in("kube-system", scheduling=mode)
 
 
+async def test_a_first_policy_that_the_settings_leave_without_effect_is_not_advised(world: DoctorWorld) -> None:
+    nothing = [remove(NAMESPACES, "demo"), lambda it: it.set("scheduling", schedulers={})]
+    (finding,) = await world.run(check_opt_in, *nothing)
+    assert finding.todo.endswith("kubevirt-webhook.github.io/POLICY=warn")
+
+    (finding,) = await world.run(check_opt_in, lambda it: it.set("scheduling", spread="hostname"))
+    assert finding.todo.endswith("kubevirt-webhook.github.io/scheduling=warn")
+
+
 MISSING = ["warning settings: default-missing"]
 
 

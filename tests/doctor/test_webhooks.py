@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.doctor.world import MUTATING, VALIDATING, Change, Check, DoctorWorld, both, forbid, remove, sets
+from webhook.doctor.installation import DEPLOYMENTS
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks
 from webhook.install.registration import NOT_YET
 from webhook.k8s.resources import NAMESPACES
@@ -65,6 +66,35 @@ async def test_a_changed_field(world: DoctorWorld, field: str, value: Any, verdi
     findings = [finding for finding in found if finding.verdict != "ok"]
     assert [(finding.verdict, finding.code) for finding in findings] == [(verdict, f"field-differs:{field}")]
     assert "pods.scheduling.enforce, pods.scheduling.observe" in findings[0].found
+
+
+def written_by(*managers: str, annotations: Any = None) -> Change:
+    """A Deployment with these field managers; a controller writes the status."""
+    entries = [{"manager": each} for each in managers]
+    entries.append({"manager": "kube-controller-manager", "subresource": "status"})
+    return lambda it: it.deployment(metadata={"managedFields": entries, "annotations": annotations})
+
+
+@pytest.mark.parametrize(
+    ("change", "todo"),
+    [
+        (written_by("kubevirt-webhook-install"), 'run "kubevirt-webhook install"'),
+        (
+            written_by("helm", annotations={"meta.helm.sh/release-name": "virt"}),
+            'run "helm upgrade virt charts/kubevirt-webhook --namespace kubevirt-webhook --reuse-values"',
+        ),
+        (written_by("kubectl"), "apply the installation again with the tool that made it (kubectl)"),
+        (
+            remove(DEPLOYMENTS, "kubevirt-webhook", "kubevirt-webhook"),
+            'run "kubevirt-webhook install", or apply the installation again with the tool that made it',
+        ),
+    ],
+)
+async def test_what_lacks_is_brought_back_by_the_tool_that_made_the_installation(
+    world: DoctorWorld, change: Change, todo: str
+) -> None:
+    findings = await world.run(check_webhooks, change, remove(MUTATING, LAST.split()[1]))
+    assert {finding.todo for finding in findings if finding.verdict != "ok"} == {todo}
 
 
 UNMATCHED = "ok namespaceSelectors: excluded-not-matched"

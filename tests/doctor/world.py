@@ -208,14 +208,21 @@ class DoctorWorld:
         self.server.put(KUBEVIRTS, "kubevirt", namespace, spec={"configuration": configuration}, status=said)
 
     def deployment(
-        self, *, replicas: int = 2, ready: int = 2, scheduler: str = "default-scheduler", progress: str = ""
+        self,
+        *,
+        replicas: int = 2,
+        ready: int = 2,
+        scheduler: str = "default-scheduler",
+        progress: str = "",
+        metadata: Json | None = None,
     ) -> None:
         container = {"image": "kubevirt-webhook:1", "args": ["serve", "--tls=managed"]}
         pod = {"schedulerName": scheduler, "containers": [container]}
         state: dict[str, Any] = {"readyReplicas": ready, "updatedReplicas": ready}
         if progress:
             state["conditions"] = [{"type": "Progressing", "status": "False", "reason": progress}]
-        self.server.put(DEPLOYMENTS, NS, NS, spec={"replicas": replicas, "template": {"spec": pod}}, status=state)
+        spec = {"replicas": replicas, "template": {"spec": pod}}
+        self.server.put(DEPLOYMENTS, NS, NS, metadata=metadata or {}, spec=spec, status=state)
 
     def replica(self, name: str, node: str, image: str = "kubevirt-webhook:1", **status: Any) -> None:
         """A pod that is ready unless the test gives its status."""

@@ -25,6 +25,12 @@ def _settings(config_file: Path | None) -> Any:
     return load(config_file)
 
 
+def _say_defaults(config_file: Path | None) -> None:
+    """Say on stderr that no file was given: what is made of the defaults can undo an installation's settings."""
+    if config_file is None:
+        write.line("settings: the built-in defaults; --config FILE takes those of a file", err=True)
+
+
 @click.group(cls=CommandGroup)
 def manifests() -> None:
     """Print objects that the cluster needs to call kubevirt-webhook, as YAML for `kubectl apply -f -`."""
@@ -39,6 +45,7 @@ def webhooks(config_file: Path | None, url: str) -> None:
 
     if url:
         check_url(url)
+    _say_defaults(config_file)
     write.data(write.dump(configurations(_settings(config_file), RegistrationTarget(url=url))))
 
 
@@ -51,6 +58,7 @@ def policies(config_file: Path | None) -> None:
     """
     from webhook.install import policies as rendered
 
+    _say_defaults(config_file)
     write.data(write.dump(rendered.policies(_settings(config_file))))
 
 

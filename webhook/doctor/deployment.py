@@ -22,7 +22,6 @@ FLOW: Final = tuple(
     for kind in ("PriorityLevelConfiguration", "FlowSchema")
 )
 _DEPLOYMENT: Final = "deployment"
-_INSTALL: Final = 'run "kubevirt-webhook install", or apply the manifests'
 _PENDING: Final = "when that scheduler is unavailable, new replicas stay pending"
 _SELECTOR: Final = {"labelSelector": f"app.kubernetes.io/name={NAME}"}
 # As a static pod, which kubeadm and OpenShift make of an API server.
@@ -57,7 +56,7 @@ async def _check_deployment(installation: Installation, pods: _Pods) -> list[Fin
         return findings
     if installation.url:
         return [ok("not-needed", subject, f"does not exist; the server runs at {installation.url}")]
-    return [failure("missing", subject, "does not exist", _INSTALL)]
+    return [failure("missing", subject, "does not exist", await installation.remedy())]
 
 
 def _check_replicas(subject: str, live: Deployment, problem: StartProblem | None) -> Finding:
@@ -112,7 +111,7 @@ async def _check_present(installation: Installation, resource: Resource[Object],
     subject = f"{resource.kind} {namespace}/{NAME}" if namespace else f"{resource.kind} {NAME}"
     live = readable(subject, await installation.reader.get(resource, namespace, NAME))
     if live is None and not (installation.url and resource is BUDGETS):
-        return [warning("missing", subject, f"does not exist, so {consequence}", _INSTALL)]
+        return [warning("missing", subject, f"does not exist, so {consequence}", await installation.remedy())]
     return []
 
 

@@ -13,6 +13,7 @@ from certs.rotation import RETIRED
 from webhook import names
 from webhook.cluster.reader import ObjectReader, kubernetes_version
 from webhook.errors import Unavailable
+from webhook.install.apply import FIELD_MANAGER
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, RegistrationTarget, configurations
 from webhook.install.stored_settings import NAME
@@ -20,9 +21,10 @@ from webhook.install.webhooks import CONFIGURATIONS, REGISTRATION, InstalledWebh
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import PodSpec
-from webhook.k8s.types.meta import Condition, Namespace, Object, Unstructured, View
+from webhook.k8s.types.meta import Condition, Namespace, Object, ObjectMeta, Unstructured, View
 from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.settings.model import Settings
+from webhook.text import abbreviate
 
 
 class Reference(View, frozen=True):
@@ -57,9 +59,23 @@ class DeploymentStatus(View, frozen=True):
     conditions: list[Condition] | None = None
 
 
+class FieldManager(View, frozen=True):
+    """One of the ``metadata.managedFields`` of an object: who wrote fields, and of which subresource."""
+
+    manager: str = ""
+    subresource: str = ""
+
+
+class ManagedMeta(ObjectMeta, frozen=True):
+    """Metadata with those who wrote the object's fields."""
+
+    managed_fields: list[FieldManager] | None = None
+
+
 class Deployment(Object, frozen=True):
     """A Deployment (apps/v1): the server's, or a scheduler's."""
 
+    metadata: ManagedMeta | None = None
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus = DeploymentStatus()
 
@@ -86,6 +102,8 @@ ADMISSION_POLICIES: Final = {
         ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
     )
 }
+# Helm annotates what it installs.
+_HELM_RELEASE: Final = "meta.helm.sh/release-name"
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, InstalledCaSecret)
 
@@ -133,6 +151,22 @@ class Installation:
     async def deployment(self) -> Deployment | Unavailable | None:
         """The Deployment of kubevirt-webhook; None where it does not exist."""
         return await self.reader.get(DEPLOYMENTS, self.namespace, NAME)
+
+    async def remedy(self) -> str:
+        """How to bring back what is missing or differs, by the tool that made the Deployment, as a clause."""
+        if self.url:
+            return f'apply the output of "kubevirt-webhook manifests webhooks --config FILE --url {self.url}"'
+        deployment = await self.deployment()
+        meta = deployment.metadata if isinstance(deployment, Deployment) else None
+        release = meta.annotation(_HELM_RELEASE) if meta else None
+        writers = {each.manager for each in (meta and meta.managed_fields) or () if not each.subresource}
+        if release:
+            return f'run "helm upgrade {release} charts/kubevirt-webhook --namespace {self.namespace} --reuse-values"'
+        if FIELD_MANAGER in writers:
+            return 'run "kubevirt-webhook install"'
+        if others := sorted(writers):
+            return f"apply the installation again with the tool that made it ({abbreviate(others)})"
+        return 'run "kubevirt-webhook install", or apply the installation again with the tool that made it'
 
     async def tls_mode(self) -> str:
         """Where the serving certificate comes from: the replicas' argument takes precedence over the settings."""

@@ -42,7 +42,6 @@ class Plugin(Object, frozen=True):
 
 
 _ADMISSION: Final[dict[str, Resource[Any]]] = {**CONFIGURATIONS, **ADMISSION_POLICIES}
-_INSTALL: Final = 'run "kubevirt-webhook install", or remove the names'
 PLUGINS: Final = Resource("plugin.kubevirt.io", "v1alpha1", "plugins", "Plugin", False, Plugin)
 
 
@@ -86,11 +85,12 @@ async def _check_plugin(installation: Installation, configuration: ClusterConfig
     manifests = [*installation.expected_configurations(), *shipped(installation.manifests / "rendered/kubernetes.yaml")]
     own = {(each["kind"], each["metadata"]["name"]) for each in manifests if each["kind"] in kinds}
     missing = {one for one in named if await installation.reader.get(_ADMISSION[one[0]], "", one[1]) is None}
+    todo = f"{await installation.remedy()}, or remove the names"
     findings = [
-        warning(code, subject, f"{verb} {abbreviate([' '.join(one) for one in sorted(wrong)])}", todo)
-        for code, verb, wrong, todo in (
+        warning(code, subject, f"{verb} {abbreviate([' '.join(one) for one in sorted(wrong)])}", fix)
+        for code, verb, wrong, fix in (
             ("plugin-lacks", "does not name", own - named, "apply the component kubevirt-plugin again"),
-            ("plugin-dangling", "names what the cluster does not have:", missing, _INSTALL),
+            ("plugin-dangling", "names what the cluster does not have:", missing, todo),
         )
         if wrong
     ]

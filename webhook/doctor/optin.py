@@ -84,7 +84,11 @@ def _coverage(installation: Installation, namespaces: Sequence[Namespace]) -> Fi
     what = "; ".join([pluralize(len(namespaces), "namespace"), *texts])
     if is_any:
         return ok("opted-in", "coverage", what)
-    todo = f"opt one in: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}={names.WARN}"
+    scheduling = installation.settings.of(SchedulingSettings)
+    # Without either, scheduling does nothing: another policy is meant.
+    acts = scheduling.schedulers or scheduling.spread != names.OFF
+    label = names.policy_label(names.SCHEDULING) if acts else f"{names.DOMAIN}/POLICY"
+    todo = f"opt one in: kubectl label namespace NAME {label}={names.WARN}"
     return warning("none-opted-in", "coverage", f"0 of {what}", todo)
 
 

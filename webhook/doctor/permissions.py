@@ -93,8 +93,7 @@ async def _check_policies(installation: Installation) -> list[Finding]:
     subject = "admission policies"
     if lacking := readable(subject, await installation.lacking_policies()):
         what = "missing or changed, so that labels of namespaces and what a stolen token can write are not restricted"
-        todo = 'run "kubevirt-webhook install", or apply manifests/base/validation.yaml and manifests/base/account.yaml'
-        return [warning("policies-missing", subject, f"{what}: {', '.join(lacking)}", todo)]
+        return [warning("policies-missing", subject, f"{what}: {', '.join(lacking)}", await installation.remedy())]
     what = "labels of namespaces, and what the service account can write, are restricted as in the manifests"
     return [ok("policies-installed", subject, what)]
 
@@ -107,9 +106,8 @@ async def _check_permissions(installation: Installation) -> list[Finding]:
     needed = list(dict.fromkeys(_required_access(installation, managed=managed)))
     missing, number = await find_lacking(installation, subject, needed), pluralize(len(needed), "permission")
     if missing:
-        todo = 'run "kubevirt-webhook install", or apply manifests/base/rbac.yaml'
         what = f"lacks {len(missing)} of {number}: {abbreviate(missing)}"
-        return [failure("permissions-missing", subject, what, todo)]
+        return [failure("permissions-missing", subject, what, await installation.remedy())]
     return [ok("permissions-granted", subject, f"has the {number} that it needs")]
 
 

@@ -29,7 +29,6 @@ from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.text import abbreviate, pluralize
 
 _WEBHOOKS: Final = "webhooks"
-APPLY: Final = 'run "kubevirt-webhook install", or apply the output of "kubevirt-webhook manifests webhooks"'
 # What an entry does and to which objects; a difference elsewhere costs time or tidiness.
 _GRAVE: Final = ("clientConfig", "rules", "namespaceSelector", "objectSelector", "matchConditions", "failurePolicy")
 _LESSER: Final = ("timeoutSeconds", "matchPolicy", "sideEffects", "reinvocationPolicy", "admissionReviewVersions")
@@ -66,10 +65,11 @@ async def check_webhooks(installation: Installation) -> list[Finding]:
 async def _check_configurations(installation: Installation, kind: str) -> list[Finding]:
     live = readable(f"{kind}s", await installation.reader.all(CONFIGURATIONS[kind]))
     by_name = {configuration.meta.name: configuration for configuration in live}
+    todo = await installation.remedy()
     findings: list[Finding] = []
     for manifest in installation.expected_configurations():
         if manifest["kind"] == kind:
-            findings += _compare(manifest, by_name.pop(manifest["metadata"]["name"], None))
+            findings += _compare(manifest, by_name.pop(manifest["metadata"]["name"], None), todo)
     for other in by_name.values():
         if other.is_own:
             what = 'has entries of kubevirt-webhook outside this installation, for example those of "serve --register"'
@@ -137,21 +137,22 @@ async def _why_silent(url: str) -> str:
     return ""
 
 
-def _compare(manifest: Manifest, configuration: InstalledWebhookConfiguration | None) -> list[Finding]:
+def _compare(manifest: Manifest, configuration: InstalledWebhookConfiguration | None, todo: str) -> list[Finding]:
+    """The differences between what the settings require and what the cluster has, and what to do about them."""
     subject = f"{manifest['kind']} {manifest['metadata']['name']}"
     expected: list[dict[str, Any]] = msgspec.to_builtins(manifest.get("webhooks", ()))
     entries = _count(expected)
     if configuration is None:
         what = f"does not exist, so the API server does not call kubevirt-webhook for its {entries}"
-        return [failure("configuration-missing", subject, what, APPLY)]
+        return [failure("configuration-missing", subject, what, todo)]
     desired = {entry["name"]: entry for entry in expected}
     live = {str(entry.get("name")): entry for entry in configuration.webhooks or ()}
     # `install` has created these entries and not switched them on yet.
     inactive = [name for name in desired if live.get(name, {}).get("matchConditions") == [NOT_YET]]
     active = [name for name in desired if name in live and name not in inactive]
     findings = [
-        *_check_entries(subject, list(desired), list(live), inactive),
-        *_changed_fields(subject, [(name, desired[name], live[name]) for name in active]),
+        *_check_entries(subject, list(desired), list(live), inactive, todo),
+        *_changed_fields(subject, [(name, desired[name], live[name]) for name in active], todo),
     ]
     return findings or [ok("configuration-correct", subject, f"has the {entries} of the settings")]
 
@@ -160,27 +161,31 @@ def _count(entries: Sequence[object]) -> str:
     return pluralize(len(entries), "entry", "entries")
 
 
-def _check_entries(subject: str, desired: list[str], live: list[str], inactive: list[str]) -> Iterator[Finding]:
+def _check_entries(
+    subject: str, desired: list[str], live: list[str], inactive: list[str], todo: str
+) -> Iterator[Finding]:
     """Which entries there are, by their names in the order of the settings and in that of the cluster."""
     if missing := [name for name in desired if name not in live]:
-        yield failure("entries-missing", subject, f"lacks {_count(missing)}: {_list_entries(missing)}", APPLY)
+        yield failure("entries-missing", subject, f"lacks {_count(missing)}: {_list_entries(missing)}", todo)
     extra = [name for name in live if name not in desired]
     if own := [name for name in extra if name.endswith(f".{names.DOMAIN}")]:
         what = f"has {_count(own)} that the settings disable: {_list_entries(own)}"
-        yield failure("entries-switched-off", subject, what, APPLY)
+        yield failure("entries-switched-off", subject, what, todo)
     if foreign := [name for name in extra if name not in own]:
         what = f"has {_count(foreign)} of another program: {abbreviate(foreign)}"
         yield warning("entries-foreign", subject, what, "move them to another configuration")
     if [name for name in live if name in desired] != [name for name in desired if name in live]:
         what = "has its entries in another order than the settings: instancetypes must come before scheduling"
-        yield warning("entries-misordered", subject, what, APPLY)
+        yield warning("entries-misordered", subject, what, todo)
     if inactive:
         what = f"has {_count(inactive)} not switched on yet: {_list_entries(inactive)}"
-        todo = 'run "kubevirt-webhook install" again: the last run did not finish'
-        yield failure("entries-inactive", subject, what, todo)
+        again = 'run "kubevirt-webhook install" again: the last run did not finish'
+        yield failure("entries-inactive", subject, what, again)
 
 
-def _changed_fields(subject: str, pairs: list[tuple[str, dict[str, Any], dict[str, Any]]]) -> Iterator[Finding]:
+def _changed_fields(
+    subject: str, pairs: list[tuple[str, dict[str, Any], dict[str, Any]]], todo: str
+) -> Iterator[Finding]:
     """Entries with the same difference in a field share a finding; the pairs are name, desired entry, live entry."""
     by_aks: list[str] = []
     for field in (*_GRAVE, *_LESSER):
@@ -196,7 +201,7 @@ def _changed_fields(subject: str, pairs: list[tuple[str, dict[str, Any], dict[st
                 by_difference.setdefault(difference, []).append(name)
         for difference, entries in by_difference.items():
             what = f"{field} {difference}: {_list_entries(entries)}"
-            yield (failure if field in _GRAVE else warning)(f"field-differs:{field}", subject, what, APPLY)
+            yield (failure if field in _GRAVE else warning)(f"field-differs:{field}", subject, what, todo)
     if by_aks:
         what = "the admissions enforcer of AKS has added its own namespaces to namespaceSelector, so the next apply"
         yield warning("changed-by-aks", subject, f"{what} conflicts: {_list_entries(by_aks)}", KEEP_AKS)
@@ -239,7 +244,8 @@ async def check_selectors(installation: Installation) -> list[Finding]:
         *(kubevirt.meta.namespace or "" for kubevirt in kubevirts),
     }
     excluded = [namespace for namespace in namespaces if namespace.meta.name in names_of_excluded]
-    matches = [each for pair in live for each in _check_namespace_selectors(installation, *pair, excluded)]
+    todo = await installation.remedy()
+    matches = [each for pair in live for each in _check_namespace_selectors(installation, *pair, excluded, todo)]
     if not matches:
         entries = _count([entry for _, configuration in live for entry in configuration.own_entries])
         what = f"0 of {entries} match any of the {pluralize(len(excluded), 'namespace')} that must be excluded"
@@ -248,7 +254,11 @@ async def check_selectors(installation: Installation) -> list[Finding]:
 
 
 def _check_namespace_selectors(
-    installation: Installation, kind: str, configuration: InstalledWebhookConfiguration, excluded: Iterable[Namespace]
+    installation: Installation,
+    kind: str,
+    configuration: InstalledWebhookConfiguration,
+    excluded: Iterable[Namespace],
+    todo: str,
 ) -> Iterator[Finding]:
     """Entries that match the same namespaces share a finding."""
     entries_by_match: dict[tuple[str, ...], list[str]] = {}
@@ -263,8 +273,8 @@ def _check_namespace_selectors(
         number = pluralize(len(matched), "namespace")
         what = f"{_list_entries(entries)} {'matches' if len(entries) == 1 else 'match'} {number} that must be excluded"
         unknown = [name for name in matched if name not in installation.settings.every_excluded_namespace]
-        todo = f"set kubevirt: {{namespace: {unknown[0]}}} in the settings, then {APPLY}" if unknown else APPLY
-        yield failure("excluded-matched", f"{kind} {configuration.meta.name}", f"{what}: {abbreviate(matched)}", todo)
+        fix = f"set kubevirt: {{namespace: {unknown[0]}}} in the settings, then {todo}" if unknown else todo
+        yield failure("excluded-matched", f"{kind} {configuration.meta.name}", f"{what}: {abbreviate(matched)}", fix)
 
 
 @check("order")

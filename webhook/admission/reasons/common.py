@@ -69,8 +69,10 @@ scope_by_settings: Final = Reason(
 DISABLED: Final = _shared(
     "skipped",
     "disabled",
-    "The settings switch off this part of the policy, for example for VirtualMachines or for spread constraints.",
-    "`kubevirt-webhook config show --config FILE` prints the settings of FILE with their defaults.",
+    "The settings switch off this part of the policy, for example for VirtualMachines or for spread constraints, or an"
+    " annotation of the namespace does.",
+    "`kubevirt-webhook config show --config FILE` prints the settings of FILE with their defaults; what a namespace's"
+    " annotations say counts before them.",
 )
 disabled: Final = about(DISABLED, "skipped: %s is off in the settings")
 INVALID_OBJECT: Final = _failed(

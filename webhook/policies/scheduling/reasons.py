@@ -279,5 +279,6 @@ nothing_to_preserve: Final = Reason(
 )
 spread_off: Final = Reason(
     common.DISABLED,
-    f"skipped: scheduling.spread is off, and the VM does not have the annotation {names.SPREAD_ANNOTATION}",
+    f"skipped: constraints are off here (annotation {names.SPREAD_ANNOTATION} of the namespace, or else"
+    " scheduling.spread), and the VM does not have that annotation",
 )
