@@ -216,7 +216,9 @@ def missing(field: str, text: str, may_come: bool) -> Reason:
     )
 
 
-_MEMORY_TODO: Final = "set spec.instancetype or spec.template.spec.domain.memory.guest"
+_MEMORY_TODO: Final = (
+    "set spec.instancetype, or spec.template.spec.domain.memory.guest where the namespace requires no instancetype"
+)
 UNSIZED: Final = _allowed(
     "size-removed",
     "The update leaves the VM neither an instancetype nor memory of its own, so that it cannot start again. A default"
