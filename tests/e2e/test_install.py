@@ -504,6 +504,18 @@ def test_helm_from_the_first_installation_over_install_to_the_last_object(
             one["metadata"].get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
     assert after == first
 
+    # What an admin deleted in an emergency is back by the command that doctor names.
+    entries = bundles(kube).keys()
+    kube.delete(*FIRST)
+    report = json.loads(command(cluster, "doctor", "-o", "json", check=False).stdout)
+    (todo,) = (each["todo"] for each in report["findings"] if each["code"] == "configuration-missing")
+    program, *arguments = shlex.split(todo.split('"')[1])
+    assert program == "helm"
+    helm.run(*(CHART if each == "charts/kubevirt-webhook" else each for each in arguments))
+    assert bundles(kube).keys() == entries
+    entry = write_bundle(cluster)
+    bundle = bundles(kube)[entry]
+
     # A chart that the API server denies changes nothing that is called.
     wrong = {**VALUES, "tolerations": [{"key": "x", "operator": "Never"}]}
     assert "Deployment.apps" in helm.run("upgrade", RELEASE, CHART, values=wrong, check=False)

@@ -160,10 +160,11 @@ class Installation:
         meta = deployment.metadata if isinstance(deployment, Deployment) else None
         release = meta.annotation(_HELM_RELEASE) if meta else None
         writers = {each.manager for each in (meta and meta.managed_fields) or () if not each.subresource}
-        if release:
-            return f'run "helm upgrade {release} charts/kubevirt-webhook --namespace {self.namespace} --reuse-values"'
+        # Helm's annotation can be left of a release that `install` took over.
         if FIELD_MANAGER in writers:
             return 'run "kubevirt-webhook install"'
+        if release:
+            return f'run "helm upgrade {release} charts/kubevirt-webhook --namespace {self.namespace} --reuse-values"'
         if others := sorted(writers):
             return f"apply the installation again with the tool that made it ({abbreviate(others)})"
         return 'run "kubevirt-webhook install", or apply the installation again with the tool that made it'
