@@ -177,6 +177,7 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
     objects: Resource[V],
     handler: Handler[V, S],
     *,
+    observer: Handler[V, S] | None = None,
     match_conditions: Callable[[S], Conditions],
     match_conditions_if_closed: Callable[[S], Conditions] = _no_conditions,
     is_on: Callable[[S], bool] = _always,
@@ -210,6 +211,8 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
         policy: the policy's name.
         objects: where they live, and how they are decoded.
         handler: the policy's coroutine for them.
+        observer: what takes its place in the stage ``observe``, where the handler reads what ``enforce`` has written
+            into another object before; None: the same handler.
         match_conditions: see `PolicyEndpoint`.
         match_conditions_if_closed: see `PolicyEndpoint`.
         is_on: see `PolicyEndpoint`.
@@ -237,7 +240,7 @@ def both_stages(  # noqa: PLR0913 - all of an endpoint that differs between poli
             resource=objects.plural,
             kind=kind,
             operations=operations or (("CREATE", "UPDATE") if kind == "VirtualMachine" else ("CREATE",)),
-            handler=handler,
+            handler=observer if observer and stage == "observe" else handler,
             codec=codec,
             on_error="deny" if verb == "validate" and not always_ignores else "allow",
             denies=not always_ignores and (verb == "validate" if denies is None else denies),

@@ -1212,6 +1212,35 @@ def with_defaults(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "cluster", tmp_path / "settings.yaml"
 
 
+def vmi_of_web(objects: list[Any]) -> Any:
+    (found,) = (
+        each
+        for each in objects
+        if each["kind"] == "VirtualMachineInstance"
+        and (each["metadata"]["name"], each["metadata"].get("namespace")) == ("web", "shop")
+    )
+    return found
+
+
+def launcher_of(vmi: Any, annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
+    """The pod of a VMI, on its node if it has one."""
+    meta, node = vmi["metadata"], (vmi.get("status") or {}).get("nodeName")
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": meta["name"], "uid": meta["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"virt-launcher-{meta['name']}-x",
+            "namespace": meta["namespace"],
+            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": meta["uid"]},
+            "annotations": annotations,
+            "ownerReferences": [owner | {"controller": True}],
+        },
+        "spec": {"containers": []} | ({"nodeName": node} if node else {}) | spec,
+        "status": {"phase": "Running"} if node else {},
+    }
+
+
 class TestDefaults:
     def test_they_come_before_what_kubevirt_sets_by_itself(self, with_defaults: tuple[Path, Path]) -> None:
         """An earlier answer took KubeVirt's evictionStrategy for the owner's: kubevirt-webhook is called before it."""
@@ -1284,34 +1313,10 @@ class TestDefaults:
         cluster, config = with_defaults
         file = cluster / "virtualmachines.yaml"
         listed = [each for each in yaml.safe_load_all(file.read_text()) if each]
-        vmi = next(
-            each
-            for each in listed
-            if each["kind"] == "VirtualMachineInstance"
-            and (each["metadata"]["name"], each["metadata"].get("namespace")) == ("web", "shop")
-        )
+        vmi = vmi_of_web(listed)
         vmi["metadata"]["uid"] = "uid-of-web"
         given = '[{"key":"vms","operator":"Exists"}]'
-        waiting = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": "virt-launcher-web-waits",
-                "namespace": "shop",
-                "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": "uid-of-web"},
-                "annotations": {"kubevirt-webhook.github.io/injected-tolerations": given},
-                "ownerReferences": [
-                    {
-                        "apiVersion": "kubevirt.io/v1",
-                        "kind": "VirtualMachineInstance",
-                        "name": "web",
-                        "uid": "uid-of-web",
-                        "controller": True,
-                    }
-                ],
-            },
-            "spec": {"containers": []},
-        }
+        waiting = launcher_of(vmi, {"kubevirt-webhook.github.io/injected-tolerations": given})
         file.write_text(yaml.safe_dump_all([*listed, waiting]))
         found = json.loads(explain("vm", cluster, "shop/web", "--config", config, "-o", "json").stdout)
         (tolerations,) = (each for each in found["defaults"] if each["field"] == "tolerations")
@@ -1328,18 +1333,49 @@ class TestDefaults:
         row = said.partition("tolerations: ")[2]
         assert json.JSONDecoder().raw_decode(row)[0] == tolerations
 
+    def test_what_a_running_vm_no_longer_has(self, with_defaults: tuple[Path, Path]) -> None:
+        """The VMI keeps the record of its start; the pod of a migration since has what was still the default then."""
+        cluster, config = with_defaults
+        file = cluster / "virtualmachines.yaml"
+        listed = [each for each in yaml.safe_load_all(file.read_text()) if each]
+        vmi = vmi_of_web(listed)
+        term = [{"matchExpressions": [{"key": "disk", "operator": "Exists"}, {"key": "gone", "operator": "Exists"}]}]
+        vmi["metadata"] |= {
+            "uid": "uid-of-web",
+            "annotations": {
+                "kubevirt-webhook.github.io/injected-node-selector": '{"zone":"b","pool":"vms"}',
+                "kubevirt-webhook.github.io/injected-required-node-affinity": json.dumps(term),
+            },
+        }
+
+        def given(**spec: Any) -> dict[str, Any]:
+            file.write_text(yaml.safe_dump_all([*listed, launcher_of(vmi, vmi["metadata"]["annotations"], **spec)]))
+            found = json.loads(explain("vm", cluster, "shop/web", "--config", config, "-o", "json").stdout)
+            return {each["field"]: each.get("given") for each in found["defaults"]}
+
+        kept = [{"matchExpressions": term[0]["matchExpressions"][:1]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": kept}}
+        present = given(nodeSelector={"zone": "b"}, affinity={"nodeAffinity": required})
+        assert (present["nodeSelector"], present["required nodeAffinity"]) == ({"zone": "b"}, kept)
+
+        ended = given()
+        assert (ended.get("nodeSelector"), ended.get("required nodeAffinity")) == (None, None)
+
     def test_what_a_running_vm_was_given(self, with_defaults: tuple[Path, Path], golden: Golden) -> None:
         cluster, config = with_defaults
         file = cluster / "virtualmachines.yaml"
-        of_vmi = [each for each in yaml.safe_load_all(file.read_text()) if each]
-        for each in of_vmi:
-            if each["kind"] == "VirtualMachineInstance" and each["metadata"]["name"] == "web":
-                each["metadata"]["annotations"] = {
-                    "kubevirt-webhook.github.io/injected-node-selector": '{"zone":"b"}',
-                    "kubevirt-webhook.github.io/injected-termination-grace-period-seconds": "3",
-                    "kubevirt-webhook.github.io/injected-priority-class-name": "vms",
-                }
-        file.write_text(yaml.safe_dump_all(of_vmi))
+        listed = [each for each in yaml.safe_load_all(file.read_text()) if each]
+        vmi = vmi_of_web(listed)
+        vmi["metadata"] |= {
+            "uid": "uid-of-web",
+            "annotations": {
+                "kubevirt-webhook.github.io/injected-node-selector": '{"zone":"b"}',
+                "kubevirt-webhook.github.io/injected-termination-grace-period-seconds": "3",
+                "kubevirt-webhook.github.io/injected-priority-class-name": "vms",
+            },
+        }
+        pod = launcher_of(vmi, vmi["metadata"]["annotations"], nodeSelector={"zone": "b"})
+        file.write_text(yaml.safe_dump_all([*listed, pod]))
         result = explain("vm", cluster, "shop/web", "--config", config)
         golden(result.output.split("\n\n")[1])
         moved = json.loads(explain("migration", cluster, "shop/web", "--config", config, "-o", "json").stdout)

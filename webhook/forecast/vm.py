@@ -91,7 +91,7 @@ from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, target_pod_r
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import read, read_configuration
 from webhook.policies.common.volumes import NewClaim, review_volumes_of_starting
-from webhook.policies.defaults.given import DefaultReport, defaults_of, of_settings, unread_of
+from webhook.policies.defaults.given import DefaultReport, defaults_of, of_settings, still_in_force, unread_of
 from webhook.policies.defaults.policy import DEFAULTS as DEFAULTS_POLICY
 from webhook.policies.defaults.settings import DefaultsSettings
 from webhook.policies.defaults.views import has_opted_out as defaults_opted_out
@@ -681,6 +681,8 @@ class _VmExplainer:
         if running:
             present = (current.meta.annotations if current else None) or {}
             given = {**present, **(running["metadata"].get("annotations") or {})}
+            if current:
+                given = still_in_force(given, msgspec.to_builtins({"spec": current.spec}))
         following = (pod or vmi)["metadata"].get("annotations") or {}
         once = self._sources.once
         facts = Facts(peek=once.peek)

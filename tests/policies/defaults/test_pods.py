@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import CONTROLLER, Json
-from tests.policies.decisions import changes
+from tests.policies.decisions import changes, patched
 from tests.policies.defaults.world import (
     FAST,
     GPU,
@@ -173,6 +173,33 @@ def test_whatever_the_owner_wrote_stands_and_twice_is_once(
         for before, now in zip(own, terms({"spec": result}), strict=True):
             assert now["matchExpressions"][: len(before["matchExpressions"])] == before["matchExpressions"]
             assert before["matchExpressions"] or not now["matchExpressions"]
+
+
+@given(
+    st.none() | st.dictionaries(st.sampled_from(["zone", "rack"]), st.sampled_from("ab")),
+    st.none() | TERMS,
+    st.booleans(),
+)
+def test_what_other_modes_report_is_what_enforce_would_make(
+    selector: Json | None, own: list[Json] | None, migrates: bool
+) -> None:
+    """Only ``enforce`` records defaults in the VMI. One that migrates would stay without, as with an old VM."""
+
+    def launched(annotations: Json) -> Json:
+        written: Json = {"nodeSelector": selector}
+        made = pod(annotations, **written, **({"affinity": required(*own)} if own is not None else {}))
+        made["metadata"]["labels"] |= MIGRATED if migrates else {}
+        return made
+
+    enforced = patched(launched({}), decide(launched({} if migrates else recorded())))
+    observed = patched(launched({}), decide(launched({}), stage="observe"))
+    assert observed["spec"] == enforced["spec"]
+
+
+def test_a_record_counts_in_other_modes_too() -> None:
+    """As of a VMI that was created while the policy was enforced."""
+    made = pod({rows.NODE_SELECTOR.annotation: '{"zone":"b"}'})
+    assert rows.NODE_SELECTOR.path not in changes(decide(made, stage="observe"))
 
 
 @pytest.mark.parametrize(

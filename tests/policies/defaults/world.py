@@ -11,6 +11,7 @@ from tests.policies.decisions import evaluate, patched
 from webhook.admission.decision import Decision
 from webhook.facts import Facts, Key, KubeVirtKey, NodesKey, ObjectKey
 from webhook.k8s.types.meta import Object
+from webhook.names import Stage
 from webhook.placement.index import NodeIndex
 from webhook.policies.defaults.settings import DefaultsSettings
 from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES
@@ -55,11 +56,16 @@ def pod(annotations: Json | None = None, **spec: Any) -> Json:
 
 
 def decide(
-    obj: Json, settings: DefaultsSettings | None = None, facts: Any = None, user: str = CONTROLLER, **request: Any
+    obj: Json,
+    settings: DefaultsSettings | None = None,
+    facts: Any = None,
+    user: str = CONTROLLER,
+    stage: Stage = "enforce",
+    **request: Any,
 ) -> Decision:
     """The decision; what it patches is evaluated once more, and changes nothing."""
     body = review(obj, user, **request)
-    path = f"/mutate/defaults/{body['request']['resource']['resource']}/enforce"
+    path = f"/mutate/defaults/{body['request']['resource']['resource']}/{stage}"
     given = Facts.of(FACTS | (facts or {})), settings or section()
     decision = evaluate(path, body, *given)
     if decision.changes:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import CONTROLLER, VMI_UID, Json
-from tests.policies.decisions import changes
+from tests.policies.decisions import changes, patched
 from tests.policies.groups.world import (
     APART,
     APART_BY_ZONE,
@@ -223,3 +223,15 @@ def test_a_pod_of_others_is_left_alone(body: Json, user: str | None, facts: Any,
     decision = decide(body, facts=facts, user=user or CONTROLLER)
     assert (decision.code, decision.changes) == (code, ())
     assert decide(pod(), operation="UPDATE", oldObject=pod()).code == common.OTHER_OPERATION
+
+
+@pytest.mark.parametrize("migrates", [False, True])
+@pytest.mark.parametrize("rules", [APART, APART_BY_ZONE, TOGETHER, HOSTS, soft(APART), soft(HOSTS)])
+def test_what_other_modes_report_is_what_enforce_would_make(rules: Json, migrates: bool) -> None:
+    """Only ``enforce`` records what a group requires in the VMI. One that migrates would stay without."""
+    settings, labels = section(rules), MIGRATED if migrates else {}
+    facts = {MEMBERS: (), NodesKey(): nodes()}
+    enforced = affinity(pod({} if migrates else recorded(settings), labels), settings, facts)
+    body = pod({}, labels)
+    observed = patched(body, decide(body, settings, facts, stage="observe"))["spec"]
+    assert observed.get("affinity", {}) == enforced

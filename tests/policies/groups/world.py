@@ -16,6 +16,7 @@ from webhook import names
 from webhook.admission.decision import Decision
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.kubevirt.config import ClusterConfig
+from webhook.names import Stage
 from webhook.placement.groups import GROUP_LABEL
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, LauncherPod, Vmi
@@ -77,11 +78,16 @@ def member(
 
 
 def decide(
-    obj: Json, settings: GroupSettings | None = None, facts: Any = None, user: str = CONTROLLER, **request: Any
+    obj: Json,
+    settings: GroupSettings | None = None,
+    facts: Any = None,
+    user: str = CONTROLLER,
+    stage: Stage = "enforce",
+    **request: Any,
 ) -> Decision:
     """The decision; what it patches is evaluated once more, and changes nothing."""
     body = review(obj, user, **request)
-    path = f"/mutate/groups/{body['request']['resource']['resource']}/enforce"
+    path = f"/mutate/groups/{body['request']['resource']['resource']}/{stage}"
     given = Facts.of({KubeVirtKey(): installed()} | (facts or {})), settings or section()
     decision = evaluate(path, body, *given)
     if decision.changes:

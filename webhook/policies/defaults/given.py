@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from webhook import names
+from webhook.admission.step_budget import spend
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, NodesKey, ObjectKey
 from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.types.meta import View
 from webhook.policies.defaults import rows
 from webhook.policies.defaults.fields import Json
-from webhook.policies.defaults.pods import affinity_keys
-from webhook.policies.defaults.rows import Default
+from webhook.policies.defaults.pods import affinity_keys, expressions_of
+from webhook.policies.defaults.rows import Default, text_of
 from webhook.policies.defaults.settings import DefaultsSettings
 from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES
 
@@ -101,6 +102,28 @@ def of_settings(settings: DefaultsSettings, mode: str | None) -> list[Path]:
         return []
     own = settings.of_namespace if mode else frozenset()
     return [each.default.path for each in _FIELDS if each.row not in own]
+
+
+def still_in_force(annotations: Mapping[str, str], pod: Json) -> dict[str, str]:
+    """The annotations of a VMI that runs without what of its records its pod, plain JSON, does not have.
+
+    The record stays for as long as the VMI does; after a migration its pod has what was still the default then.
+    """
+    labels, terms = _said(annotations, rows.NODE_SELECTOR), _said(annotations, rows.REQUIRED_AFFINITY)
+    changed: dict[str, Any] = {}
+    if isinstance(labels, dict):
+        present = lookup(pod, rows.NODE_SELECTOR.in_objects.field)
+        held = present.items() if isinstance(present, dict) else ()
+        changed[rows.NODE_SELECTOR.annotation] = dict(each for each in labels.items() if each in held)
+    match terms:
+        case [{"matchExpressions": [*recorded]}]:
+            # A decoded pod has null for what is absent.
+            present = [{key: value for key, value in each.items() if value is not None} for each in expressions_of(pod)]
+            spend(len(present) * len(recorded), "expressions of the recorded node affinity")
+            expressions = [each for each in recorded if each in present]
+            changed[rows.REQUIRED_AFFINITY.annotation] = [{"matchExpressions": expressions}] if expressions else []
+    kept = {key: text for key, text in annotations.items() if key not in changed}
+    return kept | {key: text_of(value) for key, value in changed.items() if value}
 
 
 def defaults_of(

@@ -13,7 +13,7 @@ from webhook.policies.common.match_conditions import LAUNCHERS, made_by_kubevirt
 from webhook.policies.common.namespace_annotations import validates_annotations
 from webhook.policies.defaults import additions, rows
 from webhook.policies.defaults.checks import check_defaults
-from webhook.policies.defaults.pods import default_pod
+from webhook.policies.defaults.pods import default_pod, observe_pod
 from webhook.policies.defaults.reasons import REASONS, SHARED_REASONS
 from webhook.policies.defaults.settings import ANNOTATIONS, DefaultsSettings
 from webhook.policies.defaults.views import DefaultedPod, DefaultedVmi
@@ -48,6 +48,7 @@ POLICY: Final = Policy(
             DEFAULTS,
             PODS.decoded_as(DefaultedPod),
             default_pod,
+            observer=observe_pod,
             match_conditions=_of_pods,
             object_selector=LAUNCHERS,
         ),

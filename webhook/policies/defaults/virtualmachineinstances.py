@@ -43,7 +43,7 @@ async def default_vmi(
         return allow(reasons.none)
     if has_opted_out(vmi):
         return allow(reasons.opted_out)
-    decisions = [_record(vmi, default, value) for default, value in _recorded(settings) if value]
+    decisions = [_record(vmi, default, value) for default, value in records_of(settings) if value]
 
     async def decide(default: Default, text: str, why_not: Decision | None = None) -> None:
         async def choose() -> Choice | Decision:
@@ -63,8 +63,8 @@ async def default_vmi(
     return rows.join(decisions, settings)
 
 
-def _recorded(settings: DefaultsSettings) -> tuple[tuple[Default, Any], ...]:
-    """The defaults that limit nodes, with their values."""
+def records_of(settings: DefaultsSettings) -> tuple[tuple[Default, Any], ...]:
+    """The defaults that limit nodes, with the values that are recorded in a new VMI, plain JSON; empty: none is."""
     required = settings.node_affinity.expressions
     return (
         (rows.NODE_SELECTOR, dict(settings.node_selector)),

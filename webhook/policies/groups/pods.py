@@ -23,6 +23,21 @@ from webhook.policies.groups.views import GroupedPod
 
 async def place_pod(pod: GroupedPod, request: Request[GroupedPod], facts: Facts, settings: GroupSettings) -> Decision:
     """Have a new launcher pod follow the rules of its VM's group."""
+    return await _place(pod, request, facts, settings, is_in_force=True)
+
+
+async def observe_pod(pod: GroupedPod, request: Request[GroupedPod], facts: Facts, settings: GroupSettings) -> Decision:
+    """What `place_pod` would write if the policy were in force, in a mode that records nothing in VMIs.
+
+    In force, it would have recorded the rules of now in a VMI that has just been created. A VMI that migrates would
+    stay without a record.
+    """
+    return await _place(pod, request, facts, settings, is_in_force=False)
+
+
+async def _place(
+    pod: GroupedPod, request: Request[GroupedPod], facts: Facts, settings: GroupSettings, *, is_in_force: bool
+) -> Decision:
     node_name = pod.spec.node_name if pod.spec else None
     owner = await owner_of_new(pod, node_name, request, facts, settings, "the rules of its group are not set")
     if isinstance(owner, Decision):
@@ -34,7 +49,10 @@ async def place_pod(pod: GroupedPod, request: Request[GroupedPod], facts: Facts,
     if group is None:
         return rows.add_doubt(allow(reasons.without_rule(name, ""), warn=True), problem)
     recorded = parse(pod.meta.annotation(INJECTED_ANNOTATION))
-    placement = held_to(placement_of(name, group), recorded, owner.uid or "")
+    now = placement_of(name, group)
+    if recorded is None and not is_in_force and pod.meta.label(JOB_UID) is None:
+        recorded = now
+    placement = held_to(now, recorded, owner.uid or "")
     target = await _as_target(pod, placement, namespace, owner.uid or "", facts)
     return rows.add_doubt(rows.add_doubt(rows.write(pod, target.placement), target.doubt), problem)
 

@@ -15,7 +15,7 @@ from webhook.policies.common.namespace_annotations import validates_annotations
 from webhook.policies.groups import additions, match_conditions
 from webhook.policies.groups.checks import check_groups
 from webhook.policies.groups.evictions import evaluate_eviction
-from webhook.policies.groups.pods import place_pod
+from webhook.policies.groups.pods import observe_pod, place_pod
 from webhook.policies.groups.reasons import REASONS, SHARED_REASONS
 from webhook.policies.groups.settings import GROUPS, GROUPS_ANNOTATION, INJECTED_ANNOTATION, GroupSettings
 from webhook.policies.groups.views import GroupedPod, GroupedVm
@@ -50,6 +50,7 @@ POLICY: Final = Policy(
             GROUPS,
             PODS.decoded_as(GroupedPod),
             place_pod,
+            observer=observe_pod,
             match_conditions=match_conditions.of_pods,
             object_selector=match_conditions.PODS_IN_A_GROUP,
         ),
