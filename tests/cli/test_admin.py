@@ -18,7 +18,7 @@ from webhook.settings_file import MAX_BYTES, parse
 
 def test_webhooks_by_url() -> None:
     """Those by Service are held to what the repository has, below."""
-    _, mutating, _ = documents(run("manifests", "webhooks", "--url", "https://localhost:8443").output)
+    _, mutating, _ = documents(run("manifests", "webhooks", "--url", "https://localhost:8443").stdout)
     assert mutating["webhooks"][0]["clientConfig"]["url"].startswith("https://localhost:8443/mutate/")
 
 

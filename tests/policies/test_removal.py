@@ -111,12 +111,12 @@ def test_configurations_settings_and_pages_have_nothing_of_it(removed: AnyPolicy
 
     own = f".{removed.name}."
     assert entries(webhooks.output) == [
-        entry for entry in entries(run("manifests", "webhooks").output) if own not in entry["name"]
+        entry for entry in entries(run("manifests", "webhooks").stdout) if own not in entry["name"]
     ], "the others keep their order: list each policy behind those that it `follows`"
     made = tuple(each.name for each in removed.admission_policies(default_settings().policy(removed.name)))
     assert [*yaml.safe_load_all(policies.output)] == [
         each
-        for each in yaml.safe_load_all(run("manifests", "policies").output)
+        for each in yaml.safe_load_all(run("manifests", "policies").stdout)
         if not each["metadata"]["name"].startswith(made)
     ]
     expected = yaml.safe_load(run("config", "show").output)

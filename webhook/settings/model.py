@@ -533,11 +533,13 @@ class Settings(_AfterPolicies, _BeforePolicies):
     def written_mode(self, policy: PolicyName, namespace: str, labels: Mapping[str, str]) -> str:
         """The mode that a namespace's labels, or the settings, choose for a policy; empty for none.
 
-        It is the label's value even where that is no mode, which has the policy off there.
+        It is the label's value even where that is no mode, which has the policy off there. A policy that is not built
+        in has none.
         """
-        if namespace in self.every_excluded_namespace:
+        section: PolicySettings | None = getattr(self, policy, None)
+        if section is None or namespace in self.every_excluded_namespace:
             return ""
-        return labels.get(policy_label(policy), ENFORCE if self.policy(policy).cluster_wide else "")
+        return labels.get(policy_label(policy), ENFORCE if section.cluster_wide else "")
 
     @property
     def watched_schedulers(self) -> dict[str, SchedulerSettings]:
