@@ -344,8 +344,8 @@ def page(releases: Path = _RELEASES) -> str:
             "A user who writes one of them changes only what happens to that object of their own.\n",
             _table(RECORDS, since),
             "## What each mode does\n",
-            "With the built-in settings. In mode `audit` only audit lines, audit annotations and metrics report it.\n",
-            table(("policy", "`enforce`", "`warn`"), _modes(effective(None))),
+            _OF_MODES,
+            table(("policy", "`enforce`"), _modes(effective(None))),
         ]
     )
 
@@ -377,7 +377,14 @@ def _table(keys: Sequence[Key], since: dict[tuple[str, str], str]) -> str:
     return table(head, rows)
 
 
-def _modes(settings: Any) -> list[tuple[str, str, str]]:
+_OF_MODES: Final = (
+    "With the built-in settings. In mode `warn` nothing of it is done, and whoever sends the request gets a warning that"
+    " says what would be set or denied.\nOf launcher pods that is KubeVirt, which shows it to nobody. In mode `audit` only"
+    " audit lines, audit annotations and metrics report it.\n"
+)
+
+
+def _modes(settings: Any) -> list[tuple[str, str]]:
     scheduling, instancetypes, eviction = (settings[name] for name in ("scheduling", "instancetypes", "eviction"))
     missing = "warned of" if instancetypes["missing"] == "warn" else "denied"
     enforced = {
@@ -394,4 +401,4 @@ def _modes(settings: Any) -> list[tuple[str, str, str]]:
     texts = {
         name: enforced.get(name) or str(policy.settings.__doc__).partition(": ")[2] for name, policy in BY_NAME.items()
     }
-    return [(policy, text, "a warning says what would be set or denied") for policy, text in texts.items()]
+    return [(policy, text.removesuffix(".")) for policy, text in texts.items()]

@@ -549,6 +549,25 @@ def test_helm_from_the_first_installation_over_install_to_the_last_object(
     eventually(lambda: not made & installed(kube).keys(), what="all objects to be gone")
 
 
+def test_install_keeps_the_number_of_replicas_that_others_chose(cluster: ControlPlane, tmp_path: Path) -> None:
+    def replicas() -> int:
+        return int(cluster.admin.get(*DEPLOYMENT)["spec"]["replicas"])
+
+    install(cluster, tmp_path, "one", more=False)
+    assert replicas() == 2
+    cluster.kubectl("-n", NAMESPACE, "scale", "deployment", "kubevirt-webhook", "--replicas=3")
+    install(cluster, tmp_path, "two", more=True)
+    assert (image(cluster.admin), replicas()) == ("two:1", 3)
+
+    # As an admin who edits the Deployment, and one who takes it back.
+    cluster.kubectl("-n", NAMESPACE, "patch", "deployment", "kubevirt-webhook", "-p", '{"spec":{"replicas":4}}')
+    install(cluster, tmp_path, "three", more=False)
+    assert replicas() == 4
+    command(cluster, "install", "--no-wait", "--force-conflicts")
+    assert replicas() == 2
+    command(cluster, "uninstall")
+
+
 def overlay(directory: Path, newer: str, *, more: bool) -> str:
     """Writes an admin's own kustomization, with an image and the webhooks that the settings need."""
     settings = {"schedulers": {"kubevirt": {"healthCheck": "off"}}, "scheduling": {"virtualMachineInstances": more}}

@@ -215,6 +215,8 @@ class Installer:
         self.report(f"{title(manifest)}: deleted")
 
     async def _apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        if manifest["kind"] == "Deployment" and not self.force:
+            manifest = _with_chosen_scale(manifest, await self.get(manifest))
         query = {"fieldManager": FIELD_MANAGER, "force": "true" if self.force else "false", "fieldValidation": "Strict"}
         query |= {"dryRun": "All"} if dry_run else {}
         kind = "application/apply-patch+yaml"
@@ -249,6 +251,18 @@ class Installer:
                     self.report(f"waiting: {lacking.what}")
                     reported.add(lacking.what)
                 await self.clock.sleep(_POLL_SECONDS)
+
+
+def _with_chosen_scale(manifest: Manifest, live: Manifest | None) -> Manifest:
+    """The Deployment without a number of replicas where another manager chose it: a person or an autoscaler.
+
+    Source: Kubernetes' server-side apply, "Transferring ownership".
+    """
+    for entry in (live or {}).get("metadata", {}).get("managedFields") or ():
+        fields = (entry.get("fieldsV1") or {}).get("f:spec") or {}
+        if "f:replicas" in fields and entry.get("manager") != FIELD_MANAGER:
+            return {**manifest, "spec": {key: value for key, value in manifest["spec"].items() if key != "replicas"}}
+    return manifest
 
 
 def _object(manifest: Manifest, verb: str, status: int, body: bytes) -> Manifest:
