@@ -378,9 +378,9 @@ def _table(keys: Sequence[Key], since: dict[tuple[str, str], str]) -> str:
 
 
 _OF_MODES: Final = (
-    "With the built-in settings. In mode `warn` nothing of it is done, and whoever sends the request gets a warning that"
-    " says what would be set or denied.\nOf launcher pods that is KubeVirt, which shows it to nobody. In mode `audit` only"
-    " audit lines, audit annotations and metrics report it.\n"
+    "With the built-in settings. In mode `warn` nothing of it is done, and whoever sends the request gets a warning"
+    " that says what would be set or denied.\nOf launcher pods that is KubeVirt, which shows it to nobody. In mode"
+    " `audit` only audit lines, audit annotations and metrics report it.\n"
 )
 
 

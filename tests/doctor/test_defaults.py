@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.doctor.world import DoctorWorld
+from webhook.names import DOMAIN
 from webhook.policies.defaults.checks import check_defaults
 from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES
 
@@ -22,5 +23,10 @@ async def test_a_class_that_does_not_exist(world: DoctorWorld, place: str) -> No
         world.set("defaults", priority_class_name="vms")
     (finding,) = await world.run(check_defaults)
     assert (finding.code, finding.subject) == ("priority-class-missing", place)
+    if place != "settings":
+        world.namespace(
+            "shop", labels={DOMAIN + "/defaults": "off"}, annotations={DOMAIN + "/default-priority-class-name": "vms"}
+        )
+        assert await world.told(check_defaults) == ["ok defaults: defaults-valid"]
     world.server.put(PRIORITY_CLASSES, "vms")
     assert await world.told(check_defaults) == ["ok defaults: defaults-valid"]

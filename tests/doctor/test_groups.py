@@ -60,15 +60,18 @@ THREE = both(node("a"), node("b"), node("c", "y"))
         (both(place(APART_BY_ZONE), vm("1", "a"), vm("2", "b")), [f"warning {GROUP}: group-rule-broken"]),
         (both(place(TOGETHER), vm("1", "a"), vm("2", "a")), OK),
         (both(place(TOGETHER), vm("1", "a"), vm("2", "b")), [f"warning {GROUP}: group-rule-broken"]),
-        (both(place(HOSTS), vm("1", "a")), [f"warning {GROUP}: group-rule-broken"]),
+        (both(place(HOSTS), vm("1", "a"), node("d", license="oracle")), [f"warning {GROUP}: group-rule-broken"]),
+        # A restart would take down the one that runs.
+        (both(place(HOSTS), vm("1", "a"), vm("2", "")), [f"warning {GROUP}: group-without-nodes"]),
         (both(place(HOSTS), vm("1", "d"), node("d", license="oracle")), OK),
         (
             both(place({**APART, **HOSTS}), vm("1", "d"), vm("2", ""), node("d", license="oracle")),
             [f"warning {GROUP}: group-too-large"],
         ),
         (both(place(APART), vm("1", "a", "dbs")), ["warning Namespace vms: group-without-rule"]),
-        # Only what is enforced.
-        (both(place(APART, "audit"), vm("1", "a"), vm("2", "a"), vm("3", "a", "dbs")), OK),
+        # Before it is enforced is when an admin looks.
+        (both(place(APART, "audit"), vm("1", "a"), vm("2", "a")), [f"warning {GROUP}: group-rule-broken"]),
+        (both(place(APART, "off"), vm("1", "a"), vm("2", "a"), vm("3", "a", "dbs")), OK),
         (both(place({"apart": {}}), vm("1", "a"), vm("2", "a")), OK),
     ],
 )

@@ -169,5 +169,5 @@ def _compare(missed: Sequence[VmKey], code: str, found: str, total: str) -> Find
     if not missed:
         return None
     what = f"{pluralize(len(missed), 'VM')} (of {total}) {found}, for example {'/'.join(missed[0])}"
-    todo = "migrate or restart VMs that are older than the opt-in; for others search the audit lines of their pods"
-    return warning(code, "VMs", what, todo)
+    todo = "migrate or restart VMs that are older than the opt-in, or than the scheduler; for others search the audit"
+    return warning(code, "VMs", what, f"{todo} lines of their pods")

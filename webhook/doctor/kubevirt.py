@@ -127,7 +127,7 @@ def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str)
             yield ok("updating", subject, what)
     if declared is None:
         return
-    what = f"the settings declare version {declared}, whose rules apply"
+    what = f"the settings declare version {installation.settings.kubevirt.version}, whose rules apply"
     if release is None or release.version == declared:
         yield ok("version-declared", subject, what)
     else:

@@ -181,7 +181,8 @@ _BY_CODE: Final = {
     f" ({CORDON.key}) from VMs",
     report.PODS_APART: "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they"
     " block",
-    report.GROUP_RULES: "prefer the rules of the VMs' groups instead of requiring them",
+    report.GROUP_RULES: "prefer the rules of the VMs' groups instead of requiring them, and restart the other VMs of"
+    " groups that are apart",
 }
 # Labels that Cluster API's KubeVirt provider writes into the templates of VMs (its pkg/kubevirt/machine.go, utils.go).
 _CLUSTER_NAME: Final = "cluster.x-k8s.io/cluster-name"

@@ -92,7 +92,7 @@ from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import read, read_configuration
 from webhook.policies.common.volumes import NewClaim, review_volumes_of_starting
 from webhook.policies.defaults.given import DefaultReport, defaults_of, of_settings, still_in_force, unread_of
-from webhook.policies.defaults.policy import DEFAULTS as DEFAULTS_POLICY
+from webhook.policies.defaults.settings import DEFAULTS as DEFAULTS_POLICY
 from webhook.policies.defaults.settings import DefaultsSettings
 from webhook.policies.defaults.views import has_opted_out as defaults_opted_out
 from webhook.policies.eviction.settings import EvictionSettings

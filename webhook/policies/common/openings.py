@@ -37,7 +37,8 @@ def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
         Origin.SPREAD: f"give nodes the label {required.expression.key}" if isinstance(required, Label) else None,
         Origin.DEFAULT: _of_default(required),
         Origin.GROUP: f"give more nodes the label {label}, or prefer the rule of the VM's group",
-        Origin.APART: "prefer the rule of the VM's group instead of requiring it",
+        # The pods that run keep the VM away until they end.
+        Origin.APART: "prefer the rule of the VM's group instead of requiring it, and restart its VMs that run there",
         Origin.TOGETHER: "prefer the rule of the VM's group instead of requiring it",
         Origin.POD_AFFINITY: f"give nodes the label {required.expression.key}" if isinstance(required, Label) else None,
     }.get(required.origin)

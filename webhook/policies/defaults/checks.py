@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from webhook import names
+from webhook.errors import Unavailable
 from webhook.findings import Finding, check, ok, readable, warning
 from webhook.k8s.resources import NAMESPACES
-from webhook.policies.defaults.settings import ANNOTATIONS, DefaultsSettings
+from webhook.policies.defaults.settings import ANNOTATIONS, DEFAULTS, DefaultsSettings
 from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES
 from webhook.policy import Installed
 from webhook.text import pluralize
@@ -24,7 +26,14 @@ async def check_defaults(installation: Installed) -> list[Finding]:
                 own += 1
             sections[f"Namespace {namespace.meta.name}"] = section
     findings: list[Finding] = []
-    named = {subject: name for subject, section in sections.items() if (name := section.priority_class_name)}
+    modes = await installation.modes(DEFAULTS)
+    # Nobody gets a class there, and the annotation may wait for better days.
+    off = () if isinstance(modes, Unavailable) else [f"Namespace {name}" for name in modes if modes[name] == names.OFF]
+    named = {
+        subject: name
+        for subject, section in sections.items()
+        if (name := section.priority_class_name) and subject not in off
+    }
     if named:
         classes = readable("priorityclasses", await installation.reader.all(PRIORITY_CLASSES))
         existing = {each.meta.name for each in classes}

@@ -15,12 +15,10 @@ from webhook.policies.defaults import additions, rows
 from webhook.policies.defaults.checks import check_defaults
 from webhook.policies.defaults.pods import default_pod, observe_pod
 from webhook.policies.defaults.reasons import REASONS, SHARED_REASONS
-from webhook.policies.defaults.settings import ANNOTATIONS, DefaultsSettings
+from webhook.policies.defaults.settings import ANNOTATIONS, DEFAULTS, DefaultsSettings
 from webhook.policies.defaults.views import DefaultedPod, DefaultedVmi
 from webhook.policies.defaults.virtualmachineinstances import PRIORITY_CLASSES, default_vmi
 from webhook.policy import METADATA, OF_TEMPLATE, OwnerKey, PodAdder, Policy, both_stages
-
-DEFAULTS: Final = "defaults"
 
 
 def _of_vmis(_: DefaultsSettings) -> Mapping[str, str]:

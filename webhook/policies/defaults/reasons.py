@@ -38,7 +38,7 @@ MERGED: Final = _changed(
     "A default of the namespace or of the settings is added to what the owner of the VM set, all of which stays.",
     f"To keep the defaults from a VM, set {_OPT_OUT} on its template.",
 )
-merged: Final = about(MERGED, "the default for %s is added to what the owner sets")
+merged: Final = about(MERGED, "the default for %s is added to what is set already")
 RECORDED: Final = _changed(
     "default-recorded",
     "A default that limits nodes is recorded in an annotation of the new VMI, so that all of its launcher pods get it.",

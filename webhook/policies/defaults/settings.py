@@ -26,6 +26,7 @@ from webhook.settings.fields import Derived, Items, LabelKey, LabelValue, derive
 from webhook.settings.policy_section import PolicySettings
 
 # For each row, by attribute, the annotation of a namespace that replaces it.
+DEFAULTS: Final = "defaults"
 ANNOTATIONS: Final = {
     "tolerations": f"{names.DOMAIN}/default-tolerations",
     "node_selector": f"{names.DOMAIN}/default-node-selector",

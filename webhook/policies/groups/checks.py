@@ -6,7 +6,7 @@ A rule that cannot be met shows here before a VM waits, and while nodes are drai
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from webhook import names
@@ -21,12 +21,13 @@ from webhook.policies.groups.settings import GROUPS, GROUPS_ANNOTATION, ClusterG
 from webhook.policy import Installed
 from webhook.text import abbreviate, pluralize
 
+_OPTED_IN: Final = (names.ENFORCE, names.WARN, names.AUDIT)
 _MOVE: Final = "migrate or restart them, or prefer the rule instead of requiring it"
 
 
 @check("groups")
 async def check_groups(installation: Installed) -> list[Finding]:
-    """Look at the groups of the settings and of each namespace, and at their VMs where the policy is enforced."""
+    """Look at the groups of the settings and of each namespace, and at their VMs where a namespace has opted in."""
     settings = installation.settings.of(GroupSettings)
     namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
     sections = {
@@ -36,24 +37,24 @@ async def check_groups(installation: Installed) -> list[Finding]:
     }
     findings: list[Finding] = []
     modes = readable("namespaces", await installation.modes(GROUPS))
-    enforced = {name: sections.get(name, settings) for name, mode in modes.items() if mode == names.ENFORCE}
-    if enforced:
+    opted_in = {name: sections.get(name, settings) for name, mode in modes.items() if mode in _OPTED_IN}
+    if opted_in:
         vmis = readable("VMs", await installation.reader.all(PLACED_VMIS))
         nodes = {node.name: node for node in map(Node.of, readable("nodes", await installation.reader.all(NODES)))}
-        findings += _of_vms(vmis, enforced, nodes)
+        findings += _of_vms(vmis, opted_in, nodes)
     own = pluralize(sum(not section.annotation_mistakes for section in sections.values()), "namespace")
     return findings or [ok("groups-valid", "groups", f"no mistakes in the groups of the settings and of {own}")]
 
 
-def _of_vms(vmis: Iterable[Vmi], enforced: Mapping[str, GroupSettings], nodes: Mapping[str, Node]) -> Iterator[Finding]:
+def _of_vms(vmis: Iterable[Vmi], opted_in: Mapping[str, GroupSettings], nodes: Mapping[str, Node]) -> Iterator[Finding]:
     groups: dict[tuple[str, str], ClusterGroup] = {}
     members: dict[tuple[str, str], list[Vmi]] = defaultdict(list)
     without: dict[tuple[str, str], list[Vmi]] = defaultdict(list)
     for vmi in vmis:
         namespace, name = vmi.meta.namespace or "", vmi.meta.label(GROUP_LABEL)
-        if not name or namespace not in enforced or vmi.has_ended:
+        if not name or namespace not in opted_in or vmi.has_ended:
             continue
-        group = enforced[namespace].group(name, namespace)
+        group = opted_in[namespace].group(name, namespace)
         if group is None:
             without[namespace, name].append(vmi)
             continue
@@ -86,15 +87,19 @@ def _of_group(subject: str, group: ClusterGroup, vmis: list[Vmi], nodes: Mapping
             each for several in _by_place(vmis, nodes, apart.topology_key) if len(several) > 1 for each in several
         ]
         if beside:
-            clause = f"must be apart by {apart.topology_key}, and {_names(beside)} are not"
+            clause = f"must be apart by {apart.topology_key}, and {_are_not(beside)}"
             yield warning("group-rule-broken", subject, clause, _MOVE)
     if together and together.required and len(_by_place(vmis, nodes, together.topology_key)) > 1:
-        clause = f"must be together by {together.topology_key}, and {_names(vmis)} are not"
+        clause = f"must be together by {together.topology_key}, and {_are_not(vmis)}"
         yield warning("group-rule-broken", subject, clause, _MOVE)
     if hosts and hosts.required:
         elsewhere = [vmi for vmi in vmis if (node := nodes.get(vmi.node_name)) and not _has(node, hosts)]
-        if elsewhere:
-            clause = f"must be on nodes with {_labels(hosts)}, and {_names(elsewhere)} are not"
+        if not any(_takes(node, hosts) for node in nodes.values()):
+            clause = f"must be on nodes with {_labels(hosts)}, and no node that takes VMs has that: none of them starts"
+            todo = "label nodes, or prefer the rule instead of requiring it"
+            yield warning("group-without-nodes", subject, clause, todo)
+        elif elsewhere:
+            clause = f"must be on nodes with {_labels(hosts)}, and {_are_not(elsewhere)}"
             yield warning("group-rule-broken", subject, clause, _MOVE)
 
 
@@ -120,5 +125,6 @@ def _labels(hosts: NodeRule) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(hosts.labels.items()))
 
 
-def _names(vmis: Iterable[Vmi]) -> str:
-    return abbreviate(sorted(f"{vmi.meta.namespace}/{vmi.meta.name}" for vmi in vmis))
+def _are_not(vmis: Collection[Vmi]) -> str:
+    listed = abbreviate(sorted(f"{vmi.meta.namespace}/{vmi.meta.name}" for vmi in vmis))
+    return f"{listed} {'is' if len(vmis) == 1 else 'are'} not"

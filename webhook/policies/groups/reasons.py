@@ -90,8 +90,8 @@ BROKEN: Final = _denied(
     "The message says how many nodes each reason keeps out. Where it ends with `the only reason is`, that reason alone"
     " keeps so many nodes out, and need not be the group's rule; `kubevirt-webhook explain migration` names the nodes."
     " Stop another VM of the group there, wait for another node, or ask your admin to prefer the rule instead of"
-    " requiring it. Of a drain, uncordon another node first. `kubevirt-webhook doctor` lists groups with more VMs than"
-    " places.",
+    " requiring it: where VMs are apart, that counts once the others have restarted. Of a drain, uncordon another node"
+    " first. `kubevirt-webhook doctor` lists groups with more VMs than places.",
 )
 
 

@@ -35,6 +35,6 @@ async def check_headroom(installation: Installed) -> list[Finding]:
             waiting.append(f"{vm.meta.namespace}/{vm.meta.name}")
     if waiting:
         what = f"{pluralize(len(waiting), 'VM')} may not start for want of headroom: {abbreviate(sorted(waiting))}"
-        todo = "see what would help in the VM's condition Synchronized, or in explain loss --any 1"
+        todo = f"kubevirt-webhook explain vm {min(waiting)} says what would help"
         return [warning("starts-denied", _VMS, what, todo)]
     return [ok("in-order", _VMS, f"none waits for headroom; {pluralize(len(enforced), 'namespace')} in mode enforce")]
