@@ -140,6 +140,15 @@ def needs_no_restart(place: Place, name: str = "web") -> bool:
     return not has_condition(eventually(seen, what=f"virt-controller to see {name}"), "RestartRequired")
 
 
+def restarts_alike(place: Place, apart: Place, name: str = "web") -> bool:
+    """Whether a restart is asked for here and there, or in neither.
+
+    KubeVirt 1.9.0 may ask for one a moment after a VM was replaced, when it has written the firmware's UUID again.
+    """
+    alike = lambda: needs_no_restart(place, name) == needs_no_restart(apart, name)
+    return eventually(alike, what=f"the VMs {name} to need a restart alike")
+
+
 def restart(place: Place, name: str = "web") -> None:
     """As `virtctl restart` does; returns once the next VMI runs."""
     before = place.get(VMIS, name)["metadata"]["uid"]

@@ -38,6 +38,7 @@ from .place import (
     move,
     needs_no_restart,
     restart,
+    restarts_alike,
 )
 
 pytestmark = pytest.mark.kubevirt
@@ -270,7 +271,7 @@ def test_what_the_owner_writes_stands_in_every_way_of_writing(new_place: NewPlac
 
     assert [name for name in names.values() if not row.keeps(row.value(place, name))] == []
     for name in names.values():
-        assert needs_no_restart(place, name) == needs_no_restart(apart, name)
+        assert restarts_alike(place, apart, name)
 
 
 @each_row
@@ -308,7 +309,7 @@ def test_the_same_manifest_again_changes_nothing(new_place: NewPlace, apart: Pla
         write(where, way, same, same)
 
     for name in names.values():
-        assert needs_no_restart(place, name) == needs_no_restart(apart, name)
+        assert restarts_alike(place, apart, name)
     assert {name: place.running(name)["spec"] for name in names.values()} == before
     move(place, names["replace"])
     assert lacking(place, names["replace"]) == []

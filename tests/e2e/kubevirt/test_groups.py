@@ -25,7 +25,7 @@ from webhook.policies.groups.settings import GROUPS_ANNOTATION, INJECTED_ANNOTAT
 from .conftest import NewPlace
 from .control_plane import ZONES
 from .owners import clone, manifest, pool, restore, take_snapshot, write
-from .place import HOSTNAME, Place, cordoned, differences, evict_all, move, needs_no_restart, restart
+from .place import HOSTNAME, Place, cordoned, differences, evict_all, move, needs_no_restart, restart, restarts_alike
 
 pytestmark = pytest.mark.kubevirt
 
@@ -191,7 +191,7 @@ def test_the_owners_affinity_stays_and_counts_however_it_is_written(
         pod = place.launcher()
         assert rule.in_pod(pod) == [rule.strength]
         assert lacks_of_own(pod) == []
-        assert needs_no_restart(place) == needs_no_restart(apart)
+        assert restarts_alike(place, apart)
         restart(place)
         restart(apart)
 
@@ -345,13 +345,13 @@ def test_a_vm_joins_and_leaves_a_group_at_its_next_start(new_place: NewPlace, ap
     for after, before, there in ((inside, outside, [rule.strength]), (outside, inside, [])):
         for where in (place, apart):
             write(where, "server-side apply", after, before)
-        assert needs_no_restart(place) == needs_no_restart(apart)
+        assert restarts_alike(place, apart)
         move(place)
         assert rule.in_pod(place.launcher()) == ([] if there else [rule.strength])
         restart(place)
         restart(apart)
         assert rule.in_pod(place.launcher()) == there
-        assert needs_no_restart(place) == needs_no_restart(apart)
+        assert restarts_alike(place, apart)
 
 
 @each_rule
