@@ -94,6 +94,9 @@ def test_lines_of_a_file_fit_a_terminal(command: tuple[str, ...]) -> None:
 def test_a_line_breaks_no_word_and_shows_no_control_character_or_credential() -> None:
     name = "a-very-long-name." * 6
     shown = fill(Paragraph("b\na\x1b[31m password=hunter2"), 80)
+    # Below a name that is as wide as the terminal, the other lines still have room.
+    after = fill(Paragraph("a reason of several words, which goes on", "", f"{'n' * 70}  "), 80).splitlines()
+    assert [len(line) - len(line.lstrip()) for line in after[1:]] == [40]
     assert fill(Paragraph(f"see {name} there", "", "  ", 4), 40).splitlines() == ["  see", f"    {name}", "    there"]
     assert shown == r"b a\x1b[31m password=<redacted>"
     assert change_line({"path": ["a"], "old": True, "new": {"name": "u1"}}) == 'a: true → {"name": "u1"}'

@@ -86,12 +86,14 @@ class Paragraph(NamedTuple):
 
 def fill(paragraph: Paragraph, width: int) -> str:
     """The lines of a paragraph, of so many characters. No word is broken, so that names can be searched and copied."""
+    hanging = len(paragraph.indent) if paragraph.hanging is None else paragraph.hanging
     # A line feed that a tenant wrote begins no line.
     return textwrap.fill(
         scrub_prose(visible(paragraph.text.replace("\n", " "))),
         width,
         initial_indent=paragraph.indent,
-        subsequent_indent=" " * (len(paragraph.indent) if paragraph.hanging is None else paragraph.hanging),
+        # Below a long name there would be no room for a word.
+        subsequent_indent=" " * min(hanging, width // 2),
         break_long_words=False,
         break_on_hyphens=False,
     )
