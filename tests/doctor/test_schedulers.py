@@ -17,6 +17,7 @@ from webhook.doctor.schedulers import check_profile, check_schedulers
 from webhook.findings import Finding
 from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
+from webhook.names import DOMAIN
 
 PLACE = "kubevirt-scheduler"
 LOG = f"/api/v1/namespaces/{PLACE}/pods/kubevirt-scheduler-7c9/log"
@@ -118,6 +119,12 @@ async def test_one_that_nothing_uses_yet_is_no_failure(world: DoctorWorld, mode:
     found = await health(world, NO_LEASE)
     assert (found.verdict, found.code) == (verdict, "unavailable")
     assert "schedulers: {}" in found.todo
+
+
+async def test_constraints_that_only_a_namespace_asks_for_need_no_scheduler(world: DoctorWorld) -> None:
+    declare(None)(world)
+    world.namespace("demo", labels={f"{DOMAIN}/scheduling": "enforce"}, annotations={f"{DOMAIN}/spread": "hostname"})
+    assert await world.told(check_schedulers) == ["ok settings: none-needed"]
 
 
 async def test_no_scheduler_is_as_it_should_be_while_no_namespace_wants_one(world: DoctorWorld) -> None:

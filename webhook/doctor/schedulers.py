@@ -26,7 +26,7 @@ from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, granted, nee
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport
 from webhook.k8s.client.freshness import Fresh, Unknown
 from webhook.k8s.documents import Document
-from webhook.k8s.resources import CONFIG_MAPS, LEASES, PENDING_PODS, PODS
+from webhook.k8s.resources import CONFIG_MAPS, LEASES, NAMESPACES, PENDING_PODS, PODS
 from webhook.k8s.types.meta import unix_time
 from webhook.k8s.yaml_documents import parse_documents
 from webhook.kubevirt.resources import ACTIVE_VMIS
@@ -63,7 +63,7 @@ async def check_schedulers(installation: Installation) -> list[Finding]:
     """Check every declared scheduler: its availability, and its profile where that can be read."""
     scheduling = installation.settings.of(SchedulingSettings)
     declared, name = scheduling.schedulers, scheduling.scheduler_name
-    if not declared and scheduling.spread != names.OFF:
+    if not declared and (scheduling.spread != names.OFF or await _spreads(installation)):
         return [ok("none-needed", "settings", "declare no scheduler; topology spread constraints need none")]
     if not declared:
         what = "declare no scheduler, so the policy scheduling sets none"
@@ -111,6 +111,14 @@ async def _unavailable(installation: Installation, subject: str, why: str) -> Fi
     if not await _is_wanted(installation):
         finding, todo = warning, f"before a namespace opts in to scheduling, {_START}"
     return finding("unavailable", subject, f"unavailable: {why}", todo)
+
+
+async def _spreads(installation: Installation) -> bool:
+    """Whether a namespace that enforces scheduling asks for constraints itself."""
+    namespaces = await installation.reader.all(NAMESPACES)
+    return not isinstance(namespaces, Unavailable) and any(
+        installation.spread(each) != names.OFF for each in namespaces
+    )
 
 
 async def _is_wanted(installation: Installation) -> bool:
