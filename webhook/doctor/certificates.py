@@ -135,10 +135,14 @@ async def _check_secret(installation: Installation, trusted: _Trusted, now: date
     if secret is None:
         todo = "check the log and the permissions of the replicas, which create it"
         return [failure("secret-missing", subject, "does not exist, so no replica has a CA to sign with", todo)]
-    certificates = parse_bundle(_pem(secret.data.ca_crt if secret.data else ""))
+    pem = _pem(secret.data.ca_crt if secret.data else "")
+    certificates = parse_bundle(pem)
     if not certificates:
-        todo = f"delete it; the replicas create a new one: kubectl -n {installation.namespace} delete secret {name}"
-        return [failure("secret-malformed", subject, "key ca.crt holds no certificate", todo)]
+        # As after the Secret was deleted: the certificate in service is kept.
+        finding, why = (failure, "holds no certificate") if pem else (warning, "has no certificate yet")
+        log = f"kubectl -n {installation.namespace} logs -l app.kubernetes.io/name=kubevirt-webhook"
+        todo = f"wait: a replica makes the next CA five minutes after its last one; {log} says what keeps it from that"
+        return [finding("secret-malformed", subject, f"key ca.crt {why}", todo)]
     signs = certificates[0]
     ends = f"{signs.not_valid_after_utc:{_DATE}}"
     rotate = f"kubectl -n {installation.namespace} annotate secret {name} kubevirt-webhook.github.io/rotate-ca=now"
