@@ -57,6 +57,7 @@ def replaced(**fields: Any) -> Change:
         (runs("v1.5.9"), "warning version-old"),
         (runs(""), "unknown version-unknown"),
         (runs("main"), "unknown version-unknown"),
+        (both(runs("main"), declares("1.9")), "unknown version-unknown; ok version-declared"),
         (replaced(spec={}, status=UPDATING), "ok version-supported; ok updating"),
         (declares("v1.8.1"), "ok version-supported; ok version-declared"),
         (declares("1.9"), "ok version-supported; warning version-differs"),

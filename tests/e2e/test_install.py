@@ -404,13 +404,14 @@ def test_from_the_first_installation_to_the_last_object(
     assert [one["name"] for one in entries(kube)] == entries_before
 
     # The command leaves fields of another manager alone, unless an option says otherwise.
-    kube.patch(*DEPLOYMENT[:2], {"spec": {"replicas": 3}}, NAMESPACE, fieldManager="somebody")
+    patience = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
+    kube.patch(*DEPLOYMENT[:2], patience, NAMESPACE, fieldManager="somebody")
     done = command(cluster, "install", check=False)
     assert done.exit_code == 2
     assert 'conflict with "somebody"' in done.stderr
     assert done.stderr.count("\n") == 1
     command(cluster, "install", "--force-conflicts", "--no-wait")
-    assert kube.get(*DEPLOYMENT)["spec"]["replicas"] == 2
+    assert kube.get(*DEPLOYMENT)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 1
 
     said = command(cluster, "uninstall").stdout.splitlines()
     deleted = [line for line in said if line.endswith(": deleted")]

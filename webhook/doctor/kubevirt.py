@@ -104,7 +104,8 @@ def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str)
     declared, release = parse_version(installation.settings.kubevirt.version), detect(*kubevirt.versions)
     if release is None:
         what = "status.observedKubeVirtVersion is not set by virt-operator; kubevirt-webhook applies the rules of"
-        todo = "check that virt-operator runs, or set kubevirt: {version: VERSION} in the settings"
+        todo = "check that virt-operator runs"
+        todo += "" if declared else ", or set kubevirt: {version: VERSION} in the settings"
         yield unknown("version-unknown", subject, f"{what} {declared or NEWEST}", todo)
     else:
         shown = ".".join(map(str, release.version.line))

@@ -273,6 +273,15 @@ def test_what_concerns_a_pod_is_reported_on_its_vmi() -> None:
     assert event.note.endswith(" [scheduler-unavailable]")
 
 
+def test_the_code_of_a_warning_is_that_of_what_it_says() -> None:
+    """`memory-missing` was announced as `no-defaults`, which is what the policy decided beside it."""
+    beside = Decision((Reason("no-defaults", "there are none"),), warnings=(Reason("memory-missing", "no memory"),))
+    event = said(CHANGED, VMS, beside, mode="enforce")
+    assert event
+    assert event.code == "memory-missing"
+    assert event.note.endswith("no memory [memory-missing]")
+
+
 @pytest.mark.control("events-tell-too-much")
 @pytest.mark.parametrize("change", [{"dryRun": True}, {"namespace": ""}])
 def test_nothing_is_told_of_dry_runs_and_of_what_is_in_no_namespace(change: Json) -> None:

@@ -218,7 +218,7 @@ def event_of(endpoint: Endpoint, evaluation: Evaluation) -> Event | None:
     request, decision = evaluation.request, evaluation.decision
     if wire.is_dry_run(request) or not request.namespace or evaluation.mode not in (names.ENFORCE, names.WARN):
         return None
-    enforced = evaluation.mode == names.ENFORCE
+    enforced, code = evaluation.mode == names.ENFORCE, decision.code
     if decision.denial:
         reason, outcome = ("Denied", "was denied") if enforced else ("WouldDeny", "would be denied in mode enforce")
         text = decision.reasons[0].text
@@ -226,11 +226,13 @@ def event_of(endpoint: Endpoint, evaluation: Evaluation) -> Event | None:
         reason, outcome, text = "NotEvaluated", "was allowed without changes", decision.reasons[0].text
     elif decision.warnings:
         reason, outcome, text = "Warned", "was allowed", "; ".join(warning.text for warning in decision.warnings)
+        # A warning can be of something beside the decision.
+        code = decision.warnings[0].code
     else:
         return None
     name = wire.object_name(request)
     sentence = f"{request.operation} of {endpoint.kind} {name} {outcome}: {text}"
-    note = compose(endpoint.policy, sentence, decision.code, evaluation.mode, most=MAX_NOTE)
+    note = compose(endpoint.policy, sentence, code, evaluation.mode, most=MAX_NOTE)
     is_absent = not name or (request.operation == "CREATE" and decision.denial is not None and enforced)
     # Where users look: a pod's VMI, and the namespace for what is not there.
     regarded_object = request.object or request.old_object
@@ -245,7 +247,7 @@ def event_of(endpoint: Endpoint, evaluation: Evaluation) -> Event | None:
         regarded = ("v1", "Namespace", request.namespace, "")
     else:
         regarded = (endpoint.api_version, endpoint.kind, name, (meta.uid if meta else None) or "")
-    return Event(request.namespace, *regarded, reason, decision.code, note)
+    return Event(request.namespace, *regarded, reason, code, note)
 
 
 def announced_by(evaluation: Evaluation) -> Iterator[Event]:
