@@ -21,10 +21,12 @@ mode, and ends in a reason code:
 kubevirt-webhook (scheduling, warn): would set spec.schedulerName to kubevirt [scheduler-injected]
 ```
 
-The same code is in the audit lines, in the API server's audit annotations and, if it is the first, in the metrics. Only
-a warning of what a decision does not touch, such as `memory-missing`, has its code in no more than its Event. If you own
-a VM, [the page for VM owners](vm-owners.md) has what to do, by symptom. This page explains all codes, and `kubevirt-webhook
-explain reason CODE` prints the same, and the address of its paragraph here. Codes are stable; the sentences around
+The same code is in the audit lines, in the API server's audit annotations and, if it is the first, in the
+metrics. Only a warning of what a decision does not touch, such as `memory-missing`, has its code in no more
+than its Event. If you own a VM, [the page for VM owners](vm-owners.md) has what to do, by symptom. This page
+explains all codes, and `kubevirt-webhook explain reason CODE` prints the same, and the address of its paragraph
+here.
+Codes are stable; the sentences around
 them are for people and may change. The plans of [drains](drain.md#what-happens-to-a-vm), [losses of nodes](loss.md) and
 [updates](kubevirt-updates.md#what-happens-to-a-vm) have codes too, some of them the same words.
 
