@@ -25,9 +25,8 @@ The same code is in the audit lines, in the API server's audit annotations and, 
 metrics. Only a warning of what a decision does not touch, such as `memory-missing`, has its code in no more
 than its Event. If you own a VM, [the page for VM owners](vm-owners.md) has what to do, by symptom. This page
 explains all codes, and `kubevirt-webhook explain reason CODE` prints the same, and the address of its paragraph
-here.
-Codes are stable; the sentences around
-them are for people and may change. The plans of [drains](drain.md#what-happens-to-a-vm), [losses of nodes](loss.md) and
+here. Codes are stable; the sentences around them are for people and may change. The plans of
+[drains](drain.md#what-happens-to-a-vm), [losses of nodes](loss.md) and
 [updates](kubevirt-updates.md#what-happens-to-a-vm) have codes too, some of them the same words.
 
 The word behind a code says what the policy does in mode `enforce`: it *patched* the object, *denied* or *allowed* the

@@ -564,6 +564,16 @@ def test_install_keeps_the_number_of_replicas_that_others_chose(cluster: Control
     cluster.kubectl("-n", NAMESPACE, "patch", "deployment", "kubevirt-webhook", "-p", '{"spec":{"replicas":4}}')
     install(cluster, tmp_path, "three", more=False)
     assert replicas() == 4
+    # Nobody owns a scale of 0, so that it is not kept.
+    cluster.kubectl("-n", NAMESPACE, "scale", "deployment", "kubevirt-webhook", "--replicas=0")
+    install(cluster, tmp_path, "three", more=False)
+    assert replicas() == 2
+
+    # Who edits the Deployment owns it: without replicas an installation would end well, and evaluate nothing.
+    cluster.kubectl("-n", NAMESPACE, "patch", "deployment", "kubevirt-webhook", "-p", '{"spec":{"replicas":0}}')
+    refused = command(cluster, "install", "--no-wait", check=False)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "kubectl -n kubevirt-webhook scale deployment kubevirt-webhook --replicas 2" in refused.stderr
     command(cluster, "install", "--no-wait", "--force-conflicts")
     assert replicas() == 2
     command(cluster, "uninstall")

@@ -140,7 +140,7 @@ async def _check_secret(installation: Installation, trusted: _Trusted, now: date
     if not certificates:
         # As after the Secret was deleted: the certificate in service is kept.
         finding, why = (failure, "holds no certificate") if pem else (warning, "has no certificate yet")
-        log = f"kubectl -n {installation.namespace} logs -l app.kubernetes.io/name=kubevirt-webhook"
+        log = f"kubectl -n {installation.namespace} logs -l app.kubernetes.io/name=kubevirt-webhook --tail=-1"
         todo = f"wait: a replica makes the next CA five minutes after its last one; {log} says what keeps it from that"
         return [finding("secret-malformed", subject, f"key ca.crt {why}", todo)]
     signs = certificates[0]

@@ -20,7 +20,7 @@ from webhook.policies.scheduling.settings import SchedulingSettings
 from webhook.text import pluralize
 
 # Namespace and name of a VM.
-VmKey: TypeAlias = tuple[str, str]
+_VmKey: TypeAlias = tuple[str, str]
 _CHECK: Final = "effect"
 # Values that set a constraint on any nodes; one on zones alone requires nodes with zones.
 _SPREADS: Final = ("hostname", "both")
@@ -103,7 +103,7 @@ async def _check_launchers(installation: Installation) -> list[Finding]:
         return []
     pods = readable("VMs", await installation.reader.all(PODS, query=_LAUNCHERS))
     launchers = [
-        Launcher(pod, owner.name, enforced[namespace])
+        _Launcher(pod, owner.name, enforced[namespace])
         for pod in pods
         if (namespace := pod.meta.namespace or "") in enforced
         and pod.status.phase in ("Pending", "Running")
@@ -125,7 +125,7 @@ async def _check_launchers(installation: Installation) -> list[Finding]:
     return findings
 
 
-class Launcher(NamedTuple):
+class _Launcher(NamedTuple):
     """A launcher pod, the name of its VM, and what the policy sets in its namespace."""
 
     pod: Pod
@@ -133,7 +133,7 @@ class Launcher(NamedTuple):
     settings: SchedulingSettings
 
     @property
-    def vm(self) -> VmKey:
+    def vm(self) -> _VmKey:
         """Its VM."""
         return self.pod.meta.namespace or "", self.name
 
@@ -149,7 +149,7 @@ class Launcher(NamedTuple):
         return bool(self.pod.spec.topology_spread_constraints)
 
 
-async def _unscheduled(installation: Installation, launchers: Iterable[Launcher]) -> list[VmKey]:
+async def _unscheduled(installation: Installation, launchers: Iterable[_Launcher]) -> list[_VmKey]:
     """The VMs, each once, that the default scheduler places although the policy sets another, and the owner none."""
     placed = dict.fromkeys(
         each.vm
@@ -157,14 +157,14 @@ async def _unscheduled(installation: Installation, launchers: Iterable[Launcher]
         if each.settings.scheduler_name in each.settings.schedulers
         and each.pod.spec.scheduler_name == names.DEFAULT_SCHEDULER
     )
-    chosen: set[VmKey] = set()
+    chosen: set[_VmKey] = set()
     for namespace in sorted({namespace for namespace, _ in placed}):
         vmis = readable("VMs", await installation.reader.all(VMIS, namespace))
         chosen |= {(namespace, vmi.meta.name or "") for vmi in vmis if vmi.scheduler_name}
     return [vm for vm in placed if vm not in chosen]
 
 
-def _compare(missed: Sequence[VmKey], code: str, found: str, total: str) -> Finding | None:
+def _compare(missed: Sequence[_VmKey], code: str, found: str, total: str) -> Finding | None:
     """The warning of VMs that lack something; None where there are none."""
     if not missed:
         return None

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from webhook import names
-from webhook.errors import InputError
+from webhook.errors import InputError, quote
 from webhook.install import shortage
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
 from webhook.install.registration import API_VERSION, Manifest, advise, answered, during_rollout, object_in
@@ -257,10 +257,17 @@ def _with_chosen_scale(manifest: Manifest, live: Manifest | None) -> Manifest:
     """The Deployment without a number of replicas where another manager chose it: a person or an autoscaler.
 
     Source: Kubernetes' server-side apply, "Transferring ownership".
+
+    Raises:
+        InputError: that number is 0, with which an installation would end well and evaluate nothing.
     """
     for entry in (live or {}).get("metadata", {}).get("managedFields") or ():
         fields = (entry.get("fieldsV1") or {}).get("f:spec") or {}
-        if "f:replicas" in fields and entry.get("manager") != FIELD_MANAGER:
+        if live and "f:replicas" in fields and entry.get("manager") != FIELD_MANAGER:
+            if not live.get("spec", {}).get("replicas"):
+                meta, what = live["metadata"], f"was scaled to 0 replicas by {quote(str(entry.get('manager')))}"
+                scale = f"kubectl -n {meta['namespace']} scale deployment {meta['name']} --replicas 2"
+                raise InputError(what, title(manifest), f"scale it first: {scale}; or give --force-conflicts")
             return {**manifest, "spec": {key: value for key, value in manifest["spec"].items() if key != "replicas"}}
     return manifest
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from webhook import names
-from webhook.admission.step_budget import spend
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, NodesKey, ObjectKey
 from webhook.k8s.json_tree import ABSENT, lookup
@@ -117,13 +118,19 @@ def still_in_force(annotations: Mapping[str, str], pod: Json) -> dict[str, str]:
         changed[rows.NODE_SELECTOR.annotation] = dict(each for each in labels.items() if each in held)
     match terms:
         case [{"matchExpressions": [*recorded]}]:
-            # A decoded pod has null for what is absent.
-            present = [{key: value for key, value in each.items() if value is not None} for each in expressions_of(pod)]
-            spend(len(present) * len(recorded), "expressions of the recorded node affinity")
-            expressions = [each for each in recorded if each in present]
+            # A decoded pod has null for what is absent. As texts they are looked up, however many a tenant writes.
+            present = {
+                _sorted_text({key: value for key, value in each.items() if value is not None})
+                for each in expressions_of(pod)
+            }
+            expressions = [each for each in recorded if _sorted_text(each) in present]
             changed[rows.REQUIRED_AFFINITY.annotation] = [{"matchExpressions": expressions}] if expressions else []
     kept = {key: text for key, text in annotations.items() if key not in changed}
     return kept | {key: text_of(value) for key, value in changed.items() if value}
+
+
+def _sorted_text(value: object) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
 
 
 def defaults_of(

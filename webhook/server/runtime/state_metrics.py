@@ -42,8 +42,9 @@ def metrics_state(
         )
         counts: Counter[tuple[str, ...]] = Counter()
         for labels, count in alike.items():
+            written = dict(labels)
             for policy in current.policies:
-                counts[policy, current.written_mode(policy, "", dict(labels))] += count
+                counts[policy, current.written_mode(policy, "", written)] += count
         return {key: counts[key] for key in product(current.policies, _OPTED_IN) if counts[key]}
 
     def release() -> Mapping[tuple[str, ...], float]:
